@@ -1,0 +1,16 @@
+# `make check` is what CI runs; `make fast` is the short path while working.
+.PHONY: check fast format
+
+check:
+	.ci/run
+
+fast:
+	ruff format --check .
+	ruff check .
+	mypy
+	lint-imports
+	OMP_NUM_THREADS=1 pytest -q -m "not slow"
+
+format:
+	ruff format .
+	ruff check --fix .

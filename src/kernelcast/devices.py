@@ -1,0 +1,144 @@
+"""The devices kernelcast knows by name, and detection of the CPU at hand.
+
+Peak numbers are nominal: they order candidates by their roofline and tell a model what hardware
+it reasons about. No speedup is computed from them.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from statistics import geometric_mean
+
+from kernelcast.errors import SetupError
+from kernelcast.expression import evaluate
+from kernelcast.types import Device, Problem
+
+# Flops a core and cycle in float32, nominal: lanes x 2 (multiply and add) x 2 units.
+_FLOPS_PER_CYCLE = (
+    ({"avx512f"}, 64, "AVX-512, two FMA units"),
+    ({"avx2", "fma"}, 32, "AVX2, two FMA units"),
+    ({"avx"}, 16, "AVX, one multiply and one add unit"),
+    ({"asimd"}, 16, "NEON, two FMA units"),
+)
+_BASELINE = (8, "128-bit vectors, one multiply and one add unit")
+_BANDWIDTH_PER_CORE_BYTES_S = 10e9
+_BANDWIDTH_LIMIT_BYTES_S = 200e9
+_FALLBACK_CLOCK_HZ = 2e9
+
+
+def detect_cpu() -> Device:
+    """The CPU this process may run on, with nominal peaks; `source` states what was assumed."""
+    info = _cpuinfo()
+    cores = len(os.sched_getaffinity(0))
+    clock_hz, clock_source = _clock(info)
+    flags = set((info.get("flags") or info.get("Features") or "").split())
+    per_cycle, units = next(
+        ((flops, units) for needed, flops, units in _FLOPS_PER_CYCLE if needed <= flags), _BASELINE
+    )
+    peak = cores * clock_hz * per_cycle
+    return Device(
+        name=info.get("model name") or platform.processor() or platform.machine(),
+        kind="cpu",
+        cores=cores,
+        clock_hz=clock_hz,
+        peak_flops={"float32": peak, "float64": peak / 2},
+        bandwidth_bytes_s=min(cores * _BANDWIDTH_PER_CORE_BYTES_S, _BANDWIDTH_LIMIT_BYTES_S),
+        source=(
+            f"detected; clock from {clock_source}; peaks assume {units} on {cores} cores; "
+            "bandwidth is assumed: 10 GB/s a core, at most 200 GB/s"
+        ),
+    )
+
+
+def _cpuinfo() -> dict[str, str]:
+    """The fields of the first processor."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _clock(info: dict[str, str]) -> tuple[float, str]:
+    highest = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
+    try:
+        return 1e3 * float(highest.read_text()), "cpufreq's maximum"
+    except (OSError, ValueError):
+        pass
+    try:
+        return 1e6 * float(info["cpu MHz"]), "/proc/cpuinfo"
+    except (KeyError, ValueError):
+        return _FALLBACK_CLOCK_HZ, "an assumption of 2 GHz"
+
+
+_CATALOGUE = (
+    Device(
+        name="A100-SXM4-80GB",
+        kind="gpu",
+        cores=108,
+        clock_hz=1.41e9,
+        peak_flops={
+            "float64": 9.7e12,
+            "float32": 19.5e12,
+            "tfloat32": 156e12,
+            "float16": 312e12,
+            "bfloat16": 312e12,
+        },
+        bandwidth_bytes_s=2.039e12,
+        source="NVIDIA A100 data sheet: dense, float64 and float32 without tensor cores",
+    ),
+    Device(
+        name="H100-SXM5",
+        kind="gpu",
+        cores=132,
+        clock_hz=1.98e9,
+        peak_flops={
+            "float64": 34e12,
+            "float32": 67e12,
+            "tfloat32": 494.5e12,
+            "float16": 989.5e12,
+            "bfloat16": 989.5e12,
+        },
+        bandwidth_bytes_s=3.35e12,
+        source=(
+            "NVIDIA H100 data sheet: half of the figures it gives with sparsity, float64 and "
+            "float32 without tensor cores; clock is what its float32 peak implies"
+        ),
+    ),
+)
+
+
+def catalogue() -> dict[str, Device]:
+    """The known devices by name."""
+    return {device.name: device for device in _CATALOGUE}
+
+
+def find_device(name: str) -> Device:
+    """A device by its name or an unambiguous beginning of it; "cpu" is the one at hand."""
+    if name.lower() == "cpu":
+        return detect_cpu()
+    matches = [each for each in _CATALOGUE if each.name.lower().startswith(name.lower())]
+    if len(matches) != 1:
+        raise SetupError(f"unknown device {name!r}; known: cpu, {', '.join(sorted(catalogue()))}")
+    return matches[0]
+
+
+def roofline_s(problem: Problem, device: Device) -> float | None:
+    """The least seconds a call can take by the device's nominal peaks, geometric over cases.
+
+    None where the problem states no timed case, no work, or no dtype whose peak is known.
+    """
+    peaks = [device.peak_flops[a.dtype] for a in problem.arguments if a.dtype in device.peak_flops]
+    if not peaks or not problem.timed_cases:
+        return None
+    bounds = [
+        max(
+            evaluate(problem.flops, case.dimensions) / min(peaks),
+            evaluate(problem.bytes, case.dimensions) / device.bandwidth_bytes_s,
+        )
+        for case in problem.timed_cases
+    ]
+    return geometric_mean(bounds) if min(bounds) > 0 else None

@@ -1,0 +1,299 @@
+"""A probability distribution over log2 speedup, and the ways to make one.
+
+Belongs here: the one representation that every forecaster emits and every policy reads. It is a
+piecewise-linear CDF, so that means, intervals, bin probabilities and expected improvement are exact
+sums rather than integrals, and a forecast fits in a short JSON list. Scores live in `scoring.py`.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Self, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import BaseModel, ConfigDict, model_validator
+from scipy.special import ndtr, ndtri
+
+from kernelcast.bins import Bins
+
+Floats = NDArray[np.float64]
+
+_NORMAL_Z = np.linspace(-4.0, 4.0, 33)
+_SAMPLE_LEVELS = np.concatenate(
+    ([1e-4, 1e-3, 1e-2], np.arange(1, 32) / 32, [1 - 1e-2, 1 - 1e-3, 1 - 1e-4])
+)
+_OPEN_BIN_OCTAVES = np.array([1.0, 2.0, 4.0])
+_OPEN_BIN_SHARES_BEYOND = np.array([1 / 2, 1 / 4, 0.0])
+
+# A thousandth of an octave is 0.07%, finer than any timing: tied quantiles are spread this far.
+_TIE_WIDTH = 1e-3
+# Between knots closer than this, rounding errors in the CDF would make up a density.
+_MERGE_WIDTH = 1e-9
+
+
+class Distribution(BaseModel):
+    """A distribution over log2 speedup: 0 is a tie, 1 is twice as fast.
+
+    `cdf_values[i]` is the probability of at most `knots[i]`; between knots the CDF is linear, that
+    is, the density is constant. All mass lies between the first and the last knot.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    knots: tuple[float, ...]
+    cdf_values: tuple[float, ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(self.knots) != len(self.cdf_values) or len(self.knots) < 2:
+            raise ValueError("knots and cdf_values must have the same length, at least 2")
+        if np.any(np.diff(self.knots) <= 0.0):
+            raise ValueError("knots must be strictly increasing")
+        if self.cdf_values[0] != 0.0 or self.cdf_values[-1] != 1.0:
+            raise ValueError("cdf_values must run from exactly 0 to exactly 1")
+        if np.any(np.diff(self.cdf_values) < 0.0):
+            raise ValueError("cdf_values must not decrease")
+        return self
+
+    @classmethod
+    def from_bins(cls, bins: Bins, probabilities: ArrayLike) -> Self:
+        """Spread each bin's probability evenly over the bin in log2; renormalises.
+
+        An open outer bin gets a tail of four octaves: half of its mass in the first octave beyond
+        the edge, a quarter in the second, and a quarter over the last two.
+        """
+        mass = _normalised(probabilities, "probabilities")
+        if mass.shape != (bins.count,):
+            raise ValueError(f"bins {bins.name!r} need {bins.count} probabilities, not {mass.size}")
+        edges = np.array(bins.log2_edges)
+        at_edges = np.cumsum(mass[:-1])
+        above_last_edge = mass[-1] * _OPEN_BIN_SHARES_BEYOND
+        return cls._exact_ends(
+            np.concatenate(
+                (edges[0] - _OPEN_BIN_OCTAVES[::-1], edges, edges[-1] + _OPEN_BIN_OCTAVES)
+            ),
+            np.concatenate(
+                (mass[0] * _OPEN_BIN_SHARES_BEYOND[::-1], at_edges, 1.0 - above_last_edge)
+            ),
+        )
+
+    @classmethod
+    def from_quantiles(cls, levels: ArrayLike, values: ArrayLike) -> Self:
+        """Interpolate quantiles: `values[i]` is the log2 speedup at probability `levels[i]`.
+
+        Between levels it interpolates on the normal scale, and beyond them it follows the normal
+        through the outermost and the middle quantile to four standard deviations, so that the
+        quantiles of a normal give back that normal. Crossed values are put in order; tied ones are
+        spread about their place by a thousandth of an octave.
+        """
+        p = np.asarray(levels, dtype=np.float64)
+        if p.ndim != 1 or p.size < 2 or p[0] <= 0.0 or p[-1] >= 1.0 or np.any(np.diff(p) <= 0.0):
+            raise ValueError("give at least two levels, strictly increasing between 0 and 1")
+        x = np.sort(np.asarray(values, dtype=np.float64))
+        if x.shape != p.shape:
+            raise ValueError(f"{p.size} levels need as many values, not {x.size}")
+        x, z = _spread_apart(x, _TIE_WIDTH), ndtri(p)
+        low_middle, high_middle = p.size // 2, (p.size - 1) // 2
+        low_scale = (x[low_middle] - x[0]) / (z[low_middle] - z[0])
+        high_scale = (x[-1] - x[high_middle]) / (z[-1] - z[high_middle])
+        low_z, high_z = min(-4.0, z[0] - 0.5), max(4.0, z[-1] + 0.5)
+        ends = (x[0] + low_scale * (low_z - z[0]), x[-1] + high_scale * (high_z - z[-1]))
+        all_z = np.concatenate(([low_z], z, [high_z]))
+        all_x = np.concatenate(([ends[0]], x, [ends[1]]))
+        # A level and a grid point that nearly meet would make knots too close to tell apart.
+        far = np.min(np.abs(_NORMAL_Z[:, None] - all_z), axis=1) > 0.05
+        grid = np.sort(np.concatenate((all_z, _NORMAL_Z[far])))
+        return cls._exact_ends(np.interp(grid, all_z, all_x), ndtr(grid))
+
+    @classmethod
+    def from_samples(
+        cls, samples: ArrayLike, bandwidth: float | None = None, weights: ArrayLike | None = None
+    ) -> Self:
+        """Smooth samples of log2 speedup: a normal kernel of std `bandwidth` around each.
+
+        The CDF is exact at 37 knots, at most 1/32 of probability apart. Without a bandwidth,
+        Silverman's rule sets it from the spread; samples that all agree, or a single one, need one.
+        """
+        x = np.asarray(samples, dtype=np.float64)
+        if x.ndim != 1 or x.size == 0 or not np.all(np.isfinite(x)):
+            raise ValueError("samples must be a non-empty list of finite numbers")
+        share = _normalised(np.ones_like(x) if weights is None else weights, "weights")
+        if share.shape != x.shape:
+            raise ValueError(f"{x.size} samples need as many weights, not {share.size}")
+        if bandwidth is None:
+            spread = math.sqrt(share @ (x - share @ x) ** 2)
+            bandwidth = 0.9 * spread * float(share @ share) ** 0.2
+        if not bandwidth > _TIE_WIDTH:
+            raise ValueError(
+                f"bandwidth {bandwidth:.3g} is too narrow to be honest: samples without spread "
+                f"need an explicit bandwidth above {_TIE_WIDTH}"
+            )
+
+        def smoothed_cdf(at: Floats) -> Floats:
+            return np.asarray(ndtr((at[:, None] - x) / bandwidth) @ share, dtype=np.float64)
+
+        low = np.full(_SAMPLE_LEVELS.size, x.min() - 5.0 * bandwidth)
+        high = np.full(_SAMPLE_LEVELS.size, x.max() + 5.0 * bandwidth)
+        # The CDF is taken where the search ends, so the place of a knot may be off by a little.
+        for _ in range(math.ceil(math.log2((high[0] - low[0]) / (bandwidth * 1e-2)))):
+            middle = (low + high) / 2.0
+            below = smoothed_cdf(middle) < _SAMPLE_LEVELS
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        knots = _spread_apart(np.sort((low + high) / 2.0), _MERGE_WIDTH)
+        return cls._exact_ends(knots, smoothed_cdf(knots))
+
+    @classmethod
+    def normal(cls, mean: float, std: float) -> Self:
+        """A normal distribution cut at four standard deviations, on 33 knots."""
+        if not std > 0.0:
+            raise ValueError(f"std must be above 0, not {std}")
+        return cls._exact_ends(mean + std * _NORMAL_Z, ndtr(_NORMAL_Z))
+
+    @classmethod
+    def mixture(cls, components: Sequence["Distribution"], weights: ArrayLike) -> Self:
+        """The weighted average of the components' CDFs on all of their knots; renormalises.
+
+        It is exact, except that knots within 1e-9 of each other count as one. Its size is the sum
+        of the components' sizes.
+        """
+        if not components:
+            raise ValueError("a mixture needs at least one component")
+        share = _normalised(weights, "weights")
+        if share.shape != (len(components),):
+            raise ValueError(f"{len(components)} components need as many weights, not {share.size}")
+        used = [(part, s) for part, s in zip(components, share, strict=True) if s > 0.0]
+        union = np.unique(np.concatenate([part.knots for part, _ in used]))
+        knots = [union[0]]
+        for knot in union[1:-1]:
+            if knot - knots[-1] > _MERGE_WIDTH and union[-1] - knot > _MERGE_WIDTH:
+                knots.append(knot)
+        x = np.array([*knots, union[-1]])
+        return cls._exact_ends(x, np.sum([s * part.cdf(x) for part, s in used], axis=0))
+
+    @overload
+    def cdf(self, x: float) -> float: ...
+    @overload
+    def cdf(self, x: Floats) -> Floats: ...
+    def cdf(self, x: float | Floats) -> float | Floats:
+        """P(log2 speedup <= x)."""
+        value = np.clip(np.interp(x, self.knots, self.cdf_values), 0.0, 1.0)
+        return value if isinstance(x, np.ndarray) else float(value)
+
+    @overload
+    def density(self, x: float) -> float: ...
+    @overload
+    def density(self, x: Floats) -> Floats: ...
+    def density(self, x: float | Floats) -> float | Floats:
+        """Probability per unit of log2 speedup at x; 0 outside the first and last knot.
+
+        At a knot it is that of the segment above, at the last knot that of the segment below.
+        """
+        knots = np.array(self.knots)
+        at = np.asarray(x, dtype=np.float64)
+        slopes = np.diff(self.cdf_values) / np.diff(knots)
+        segment = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, slopes.size - 1)
+        value = np.where((at >= knots[0]) & (at <= knots[-1]), slopes[segment], 0.0)
+        return value if isinstance(x, np.ndarray) else float(value)
+
+    @overload
+    def quantile(self, p: float) -> float: ...
+    @overload
+    def quantile(self, p: Floats) -> Floats: ...
+    def quantile(self, p: float | Floats) -> float | Floats:
+        """The least log2 speedup with a CDF of at least p; for p = 0 the lower end of the mass."""
+        level = np.asarray(p, dtype=np.float64)
+        if not np.all((level >= 0.0) & (level <= 1.0)):
+            raise ValueError("a probability lies between 0 and 1")
+        knots, values = np.array(self.knots), np.array(self.cdf_values)
+        first_mass = int(np.searchsorted(values, 0.0, side="right"))
+        right = np.maximum(np.searchsorted(values, level, side="left"), first_mass)
+        left = right - 1
+        fraction = (level - values[left]) / (values[right] - values[left])
+        value = knots[left] + fraction * (knots[right] - knots[left])
+        return value if isinstance(p, np.ndarray) else float(value)
+
+    def mean(self) -> float:
+        """Expected log2 speedup."""
+        mass, middle, _ = self._segments()
+        return float(mass @ middle)
+
+    def std(self) -> float:
+        """Standard deviation of log2 speedup."""
+        mass, middle, width = self._segments()
+        return math.sqrt(mass @ ((middle - mass @ middle) ** 2 + width**2 / 12.0))
+
+    def probability_above(self, log2_x: float) -> float:
+        """P(log2 speedup > log2_x)."""
+        return 1.0 - self.cdf(log2_x)
+
+    def probability_faster_than(self, speedup: float) -> float:
+        """P(speedup > this one), given as a ratio such as 1.2."""
+        if not speedup > 0.0:
+            raise ValueError(f"a speedup is a ratio above 0, not {speedup}")
+        return self.probability_above(math.log2(speedup))
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """The central interval that holds this probability, as log2 speedups."""
+        return self.quantile((1.0 - level) / 2.0), self.quantile((1.0 + level) / 2.0)
+
+    def shift(self, delta: float) -> "Distribution":
+        """The same distribution moved by `delta`: from one anchor to another in log2."""
+        return Distribution(
+            knots=tuple(knot + delta for knot in self.knots), cdf_values=self.cdf_values
+        )
+
+    def widen(self, factor: float) -> "Distribution":
+        """Stretched about its median by `factor`: above 1 less sure, below 1 surer."""
+        if not factor > 0.0:
+            raise ValueError(f"factor must be above 0, not {factor}")
+        median = self.quantile(0.5)
+        return Distribution(
+            knots=tuple(median + factor * (knot - median) for knot in self.knots),
+            cdf_values=self.cdf_values,
+        )
+
+    def bin_probabilities(self, bins: Bins) -> tuple[float, ...]:
+        """The probability of each bin; they sum to 1."""
+        at_edges = self.cdf(np.array(bins.log2_edges))
+        mass = np.maximum(np.diff(at_edges, prepend=0.0, append=1.0), 0.0)
+        return tuple((mass / mass.sum()).tolist())
+
+    def expected_improvement(self, log2_threshold: float) -> float:
+        """E[max(0, log2 speedup - log2_threshold)], exactly."""
+        above = [knot for knot in self.knots if knot > log2_threshold]
+        x = np.array([log2_threshold, *above])
+        survival = 1.0 - self.cdf(x)
+        return float(np.diff(x) @ (survival[1:] + survival[:-1])) / 2.0
+
+    def sample(self, rng: np.random.Generator, n: int) -> Floats:
+        """`n` independent draws of log2 speedup."""
+        return self.quantile(rng.random(n))
+
+    def _segments(self) -> tuple[Floats, Floats, Floats]:
+        knots = np.array(self.knots)
+        return np.diff(self.cdf_values), (knots[1:] + knots[:-1]) / 2.0, np.diff(knots)
+
+    @classmethod
+    def _exact_ends(cls, knots: Floats, cdf_values: Floats) -> Self:
+        """Remove what rounding, or a tail cut short, left between the ends and 0 and 1."""
+        values = np.maximum.accumulate(np.clip(cdf_values, 0.0, 1.0))
+        values[0], values[-1] = 0.0, 1.0
+        return cls(knots=tuple(knots.tolist()), cdf_values=tuple(values.tolist()))
+
+
+def _normalised(parts: ArrayLike, what: str) -> Floats:
+    mass = np.asarray(parts, dtype=np.float64)
+    total = mass.sum()
+    if mass.ndim != 1 or not np.all(mass >= 0.0) or not 0.0 < total < math.inf:
+        raise ValueError(f"{what} must be a list of numbers of at least 0 with a positive sum")
+    return np.asarray(mass / total, dtype=np.float64)
+
+
+def _spread_apart(ordered: Floats, width: float) -> Floats:
+    """Move ordered values as little as keeps them `width` apart; the others stay where they are."""
+    ramp = width * np.arange(ordered.size)
+    level = ordered - ramp
+    pushed_up = np.maximum.accumulate(level)
+    pushed_down = np.minimum.accumulate(level[::-1])[::-1]
+    between = (pushed_up + pushed_down) / 2.0 + ramp
+    return np.where(pushed_up == pushed_down, ordered, between)

@@ -1,0 +1,1 @@
+"""Where jobs run: one slot a device."""

@@ -1,0 +1,1 @@
+"""Forecasters: what predicts a kernel's speedup and its chance of failure."""

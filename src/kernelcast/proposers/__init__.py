@@ -1,0 +1,1 @@
+"""Proposers: what writes new kernels from a parent."""

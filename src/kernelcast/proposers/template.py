@@ -1,0 +1,89 @@
+"""Kernels from a problem's template: random configurations, and neighbours of the parent.
+
+No language model is needed, so a search is possible anywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernelcast.canonical import kernel_id
+from kernelcast.errors import SetupError
+from kernelcast.types import Kernel, Parameters, ProposalRequest, Proposals, Spend, Template
+
+_TRIES = 200  # draws per wanted kernel before a space is taken to be all but unsatisfiable
+
+
+@dataclass(frozen=True)
+class TemplateProposer:
+    """Draws configurations; of a template's child, a share `local` are one or two steps away."""
+
+    local: float = 0.7
+    name: str = "template"
+    concurrency: int = 0
+
+    def quote(self, request: ProposalRequest) -> Spend:
+        """Templates are free."""
+        del request
+        return {}
+
+    def propose(self, request: ProposalRequest) -> Proposals:
+        """Distinct admitted configurations, by the request's seed alone."""
+        template = request.problem.template
+        if template is None:
+            raise SetupError(
+                f"problem {request.problem.name!r} has no template: add template.cpp and "
+                "template.toml to its folder, or choose another proposer"
+            )
+        rng = np.random.default_rng(request.seed)
+        parent = request.parent.parameters
+        if parent is not None and not _within(template, parent):
+            parent = None
+        found: dict[str, Kernel] = {}
+        for _ in range(_TRIES * request.count):
+            if len(found) == request.count:
+                break
+            near = parent is not None and rng.random() < self.local
+            draw = _neighbour(template, parent, rng) if near and parent else _random(template, rng)
+            if template.admits(draw):
+                source = template.render(draw)
+                kernel = Kernel(
+                    id=kernel_id(source, request.problem.language),
+                    language=request.problem.language,
+                    source=source,
+                    parameters=draw,
+                )
+                found.setdefault(kernel.id, kernel)
+        return Proposals(kernels=tuple(found.values()), exhausted=not found)
+
+
+def _within(template: Template, parameters: Parameters) -> bool:
+    """Whether these parameters are a point of the template's space."""
+    return parameters.keys() == template.parameters.keys() and all(
+        parameters[name] in values for name, values in template.parameters.items()
+    )
+
+
+def _random(template: Template, rng: np.random.Generator) -> dict[str, int | float | str]:
+    return {name: values[rng.integers(len(values))] for name, values in template.parameters.items()}
+
+
+def _neighbour(
+    template: Template, parent: Parameters, rng: np.random.Generator
+) -> dict[str, int | float | str]:
+    """One or two parameters moved, mostly to an adjacent value."""
+    child = dict(parent)
+    movable = [name for name, values in template.parameters.items() if len(values) > 1]
+    moves = min(len(movable), 1 + int(rng.random() < 0.3))
+    for name in rng.choice(movable, size=moves, replace=False):
+        values = template.parameters[name]
+        here = values.index(parent[name])
+        if rng.random() < 0.7:
+            there = here + (1 if rng.random() < 0.5 else -1)
+            there = there if 0 <= there < len(values) else here + (here - there)
+        else:
+            there = (here + int(rng.integers(1, len(values)))) % len(values)
+        child[name] = values[there]
+    return child

@@ -1,0 +1,1 @@
+"""Figures and tables from a store. Nothing here changes a run."""

@@ -1,0 +1,687 @@
+"""The one loop: proposals in, decisions made, measurements out, everything an event.
+
+It knows the protocols and the farm, never a concrete part. `ask` and `tell` lie beneath `run`, so
+that another system can own the loop. There are no step barriers: whatever can be started is
+started whenever anything ends, and only this thread touches the run.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from kernelcast import plugins, scoring
+from kernelcast.bins import DEFAULT_BINS
+from kernelcast.canonical import kernel_id
+from kernelcast.errors import BudgetExceeded, SetupError
+from kernelcast.problems import load_problem
+from kernelcast.protocols import Callback, Farm, Forecaster, Policy, Proposer, Strategy
+from kernelcast.state import Pending, State
+from kernelcast.store import Run, Store
+from kernelcast.types import (
+    Budget,
+    BudgetChanged,
+    CalibrationRecord,
+    Candidate,
+    ComponentSpec,
+    Decided,
+    Decision,
+    Event,
+    Evidence,
+    Forecast,
+    Forecasted,
+    Inspected,
+    Job,
+    Kernel,
+    Measured,
+    Measurement,
+    Observation,
+    Problem,
+    ProposalRequest,
+    Proposals,
+    Proposed,
+    Query,
+    Reserved,
+    Resource,
+    RunEnded,
+    RunSpec,
+    RunStarted,
+    Settled,
+    Spend,
+    Usage,
+    View,
+    Voided,
+    content_hash,
+)
+
+DEFAULT_STORE = Path(".kernelcast/store.db")
+DEFAULT_PARTS: Mapping[plugins.Kind, str] = {
+    "proposer": "template",
+    "forecaster": "trees",
+    "policy": "selective",
+    "strategy": "puct",
+    "backend": "cpp",
+    "farm": "local",
+}
+_FRUITLESS_LIMIT = 30  # requests in a row that brought nothing new before proposals count as spent
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The five parts a search is made of, as live objects."""
+
+    proposer: Proposer
+    forecaster: Forecaster
+    policy: Policy
+    strategy: Strategy
+    farm: Farm
+
+    @classmethod
+    def build(cls, components: Mapping[str, ComponentSpec]) -> Parts:
+        """Build the parts that a spec names; what it leaves out is the default."""
+
+        def part(kind: plugins.Kind, **injected: Any) -> Any:
+            spec = components.get(kind, ComponentSpec(name=DEFAULT_PARTS[kind]))
+            return plugins.build(kind, spec, **injected)
+
+        return cls(
+            proposer=part("proposer"),
+            forecaster=part("forecaster"),
+            policy=part("policy"),
+            strategy=part("strategy"),
+            farm=part("farm", backend=part("backend")),
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run found. Only measured kernels are results; `confirmed` was measured twice."""
+
+    run: str
+    kernel: Kernel
+    log2_speedup: float
+    confirmed: bool
+    state: State
+
+    @property
+    def speedup(self) -> float:
+        """Speedup of the best kernel against the seed, by its second, independent measurement."""
+        return float(2.0**self.log2_speedup)
+
+
+class Search:
+    """One search over one problem. `run(budget)` does it all; `ask`/`tell` do it step by step."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        parts: Parts,
+        store: Store,
+        *,
+        spec: RunSpec | None = None,
+        name: str | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self.problem = problem
+        self.parts = parts
+        self.store = store
+        self.spec = spec or RunSpec()
+        self.name = (
+            name or f"{problem.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        )
+        self.callbacks = list(callbacks)
+        self._run: Run | None = None
+        self._jobs: dict[str, Job] = {}
+        self._thinking: set[str] = set()
+        self._asking = 0
+        self._requests = 0
+        self._fruitless = 0
+        self._exhausted = False
+        self._stop: str | None = None
+        self._learnt = 0
+        self._fresh: dict[str, Forecast] = {}
+        self._fresh_at = -1
+        self._kernel = lru_cache(maxsize=4_096)(store.kernel)
+
+    # ------------------------------------------------------------------------- life of a run
+
+    @classmethod
+    def from_toml(cls, path: str | Path, callbacks: Sequence[Callback] = ()) -> Search:
+        """A search as a file states it: the problem, and the parts that are not the default."""
+        text = tomllib.loads(Path(path).read_text())
+        known = {"problem", "store", "name", "seed", "inspect", "reuse", *DEFAULT_PARTS}
+        if unknown := sorted(set(text) - known):
+            raise SetupError(f"{path}: unknown keys {unknown}; known: {sorted(known)}")
+        if "problem" not in text:
+            raise SetupError(f'{path}: name a problem, for example: problem = "softmax"')
+        components: dict[str, ComponentSpec] = {
+            kind: ComponentSpec(name=options.pop("name", DEFAULT_PARTS[kind]), options=options)
+            for kind in DEFAULT_PARTS
+            if isinstance(options := text.pop(kind, None), dict)
+        }
+        options = {key: text[key] for key in ("seed", "inspect", "reuse") if key in text}
+        return cls(
+            load_problem(text["problem"]),
+            Parts.build(components),
+            Store.open(text.get("store", DEFAULT_STORE)),
+            spec=RunSpec(components=components, **options),
+            name=text.get("name"),
+            callbacks=callbacks,
+        )
+
+    @classmethod
+    def resume(
+        cls,
+        store: Store,
+        name: str,
+        *,
+        parts: Parts | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> Search:
+        """A stored run, ready to go on; its parts are built again from its own first event."""
+        run = store.open_run(name)
+        started = run.state.started
+        if started is None:
+            raise SetupError(f"run {name!r} never began: start a new search")
+        search = cls(
+            started.problem,
+            parts or Parts.build(started.spec.components),
+            store,
+            spec=started.spec,
+            name=name,
+            callbacks=callbacks,
+        )
+        if search.parts.farm.device.id != started.device.id:
+            raise SetupError(
+                f"run {name!r} measured on {started.device.id}; this is "
+                f"{search.parts.farm.device.id}: times do not compare, start a new search here"
+            )
+        search._run = run
+        search._abandon_unfinished()
+        search._learn_history()
+        return search
+
+    def begin(self, budget: Budget) -> None:
+        """Start the run, or give a resumed one this budget."""
+        if self._run is not None:
+            if budget != self.state.budget or self.state.ended:
+                self._append([BudgetChanged(budget=budget)])
+            return
+        self._run = self.store.create_run(self.name)
+        seed = Kernel(
+            id=kernel_id(self.problem.seed_source, self.problem.language),
+            language=self.problem.language,
+            source=self.problem.seed_source,
+        )
+        started = RunStarted(
+            spec=self.spec,
+            problem=self.problem,
+            device=self.parts.farm.device,
+            seed_kernel_id=seed.id,
+            budget=budget,
+        )
+        self._append([started], [seed])
+
+    @property
+    def state(self) -> State:
+        """Where the run stands."""
+        return self._log.state
+
+    @property
+    def result(self) -> Result:
+        """The best kernel so far that was measured twice."""
+        node = self.state.incumbent
+        return Result(
+            run=self.name,
+            kernel=self._kernel(node.kernel_id),
+            log2_speedup=node.log2_speedup,
+            confirmed=node.confirmed,
+            state=self.state,
+        )
+
+    @property
+    def _log(self) -> Run:
+        if self._run is None:
+            raise SetupError("the search has not begun: call begin(budget) or run(budget)")
+        return self._run
+
+    @property
+    def _started(self) -> RunStarted:
+        assert self.state.started is not None
+        return self.state.started
+
+    def _append(self, events: Sequence[Event], kernels: Sequence[Kernel] = ()) -> None:
+        self._log.append(events, kernels)
+        for event in events:
+            for callback in self.callbacks:
+                callback.on_event(event)
+
+    def _abandon_unfinished(self) -> None:
+        """Close what a crash left open: measurements cost nothing and are made again; an answer of
+        a model may have been paid for, so it is charged at its reservation and marked unknown.
+        """
+        closing: list[Event] = []
+        for entry, spend in self.state.entries.items():
+            if Resource.DEVICE_S in spend:
+                closing.append(Voided(entry=entry))
+            else:
+                closing.append(Settled(entry=entry, spend=spend, unknown=True))
+        if closing:
+            self._append(closing)
+
+    def _learn_history(self) -> None:
+        observations = [
+            Observation(
+                kernel=self._kernel(event.measurement.kernel_id), measurement=event.measurement
+            )
+            for event in self._log.events("measured")
+            if isinstance(event, Measured) and event.purpose == "search"
+        ]
+        if observations:
+            self.parts.forecaster.learn(observations)
+        self._learnt = len(observations)
+
+    # --------------------------------------------------------------------------- ask and tell
+
+    def ask(self) -> Job | None:
+        """The next measurement to make, paid for in the ledger; None when the run is over."""
+        while True:
+            job = self._next_job()
+            if job is not None:
+                return job
+            if self._stop is not None or not self._think(free_slots=1, start=self._inline):
+                return None
+
+    def tell(self, job: Job, measurement: Measurement) -> None:
+        """Report a job's measurement: it is settled, stored, folded and learnt from."""
+        del self._jobs[job.entry]
+        spend = {
+            resource: measurement.device_s if resource is Resource.DEVICE_S else amount
+            for resource, amount in self.state.entries[job.entry].items()
+        }
+        self._record(job.purpose, job.kernel, measurement, [Settled(entry=job.entry, spend=spend)])
+        if job.purpose == "reference" and measurement.failure is not None:
+            raise SetupError(
+                f"the seed kernel of problem {self.problem.name!r} fails "
+                f"({measurement.failure.kind}): {measurement.failure.message}"
+            )
+
+    def run(self, budget: Budget | None = None) -> Result:
+        """Search until the budget is spent or nothing is left to try. Ctrl-C ends it cleanly."""
+        self.begin(budget if budget is not None else self._budget_so_far())
+        tasks: dict[Future[Any], Callable[[Any], None]] = {}
+        slow = max(self.parts.proposer.concurrency, self.parts.forecaster.concurrency)
+        thinkers = ThreadPoolExecutor(max_workers=max(1, 2 * slow), thread_name_prefix="think")
+        # Where thinking is slow, one decided job a slot waits in front of the device.
+        ahead = self.parts.farm.slots if slow else 0
+
+        def start(concurrency: int, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+            if concurrency == 0:
+                done(work())
+            else:
+                tasks[thinkers.submit(work)] = done
+
+        try:
+            while True:
+                self._dispatch(tasks)
+                busy = {job.kernel.id for job in self._jobs.values()} | set(self.state.pending)
+                free_slots = self.parts.farm.slots + ahead - len(busy)
+                if self._stop is None and self._think(free_slots=free_slots, start=start):
+                    continue
+                if not tasks:
+                    break
+                finished, _ = wait(tasks, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    tasks.pop(future)(future.result())
+        except KeyboardInterrupt:
+            self._stop = "interrupted"
+        finally:
+            thinkers.shutdown(wait=True, cancel_futures=True)
+            self.parts.farm.close()
+        self._abandon_unfinished()
+        self._append([RunEnded(reason=self._stop or "nothing left to try")])
+        return self.result
+
+    def _budget_so_far(self) -> Budget:
+        return self.state.budget if self._run is not None else Budget()
+
+    @staticmethod
+    def _inline(_concurrency: int, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        done(work())
+
+    def _dispatch(self, tasks: dict[Future[Any], Callable[[Any], None]]) -> None:
+        """Start measurements while slots are free."""
+        while len(self._jobs) < self.parts.farm.slots:
+            job = self._next_job()
+            if job is None:
+                return
+
+            def done(measurement: Measurement, job: Job = job) -> None:
+                self.tell(job, measurement)
+
+            tasks[self.parts.farm.submit(self.problem, job)] = done
+
+    # ------------------------------------------------------------------------------ measuring
+
+    def _next_job(self) -> Job | None:
+        state = self.state
+        running = {job.kernel.id for job in self._jobs.values()}
+        quote = self.parts.farm.quote(self.problem)
+        unpaid: dict[Resource, float] = {
+            name: cost for name, cost in quote.items() if name != Resource.MEASUREMENTS
+        }
+        if state.reference is None:
+            seed = state.incumbent.kernel_id
+            return None if running else self._reserve_job("reference", seed, unpaid)
+        for key in state.unconfirmed:
+            # A kernel that another has overtaken need not be confirmed to be the best.
+            if (
+                key not in running
+                and state.archive[key].log2_speedup > state.incumbent.log2_speedup
+            ):
+                return self._reserve_job("confirmation", key, unpaid)
+        if self._stop is not None:
+            return None
+        for key in list(state.pending):
+            if key in running or self._recall(state.pending[key]):
+                continue
+            return self._reserve_job("search", key, quote)
+        return None
+
+    def _reserve_job(self, purpose: Any, key: str, spend: Spend) -> Job | None:
+        entry = f"{purpose}-{self.state.attempts}"
+        try:
+            self._append([Reserved(entry=entry, spend=spend)])
+        except BudgetExceeded as error:
+            self._stop = f"budget spent: {error}"
+            return None
+        job = Job(entry=entry, purpose=purpose, kernel=self._kernel(key), seed=self._seed(entry))
+        self._jobs[entry] = job
+        return job
+
+    def _recall(self, pending: Pending) -> bool:
+        """Take another run's measurement of the same kernel here, which costs nothing."""
+        if not self.spec.reuse:
+            return False
+        farm = self.parts.farm
+        key = pending.candidate.kernel_id
+        known = self.store.cached_measurement(key, self.problem.id, farm.device.id, farm.toolchain)
+        if known is None:
+            return False
+        self._record("search", self._kernel(key), known, [], cached=True)
+        return True
+
+    def _record(
+        self,
+        purpose: Any,
+        kernel: Kernel,
+        measurement: Measurement,
+        events: list[Event],
+        *,
+        cached: bool = False,
+    ) -> None:
+        pending = self.state.pending.get(kernel.id) if purpose == "search" else None
+        calibration = _judge(pending, measurement) if pending else None
+        measured = Measured(
+            measurement=measurement, purpose=purpose, cached=cached, calibration=calibration
+        )
+        self._append([*events, measured])
+        if pending is not None:
+            evidence = pending.candidate.evidence
+            self.parts.forecaster.learn(
+                [Observation(kernel=kernel, measurement=measurement, evidence=evidence)]
+            )
+            self._learnt += 1
+        if self.state.left(Resource.MEASUREMENTS) < 1 and self._stop is None:
+            self._stop = "budget spent: all measurements made"
+
+    # ------------------------------------------------------------------------------- thinking
+
+    def _think(self, *, free_slots: int, start: Callable[..., None]) -> bool:
+        """Propose, forecast and decide as far as possible now; False where nothing was started."""
+        slow = self.parts.proposer.concurrency or self.parts.forecaster.concurrency
+        # What is quick is thought of last, when it knows the most.
+        if self.state.reference is None or (free_slots < 1 and not slow):
+            return False
+        return self._propose(start) or self._forecast(start) or self._decide(free_slots)
+
+    def _propose(self, start: Callable[..., None]) -> bool:
+        proposer, state = self.parts.proposer, self.state
+        wanted = self.parts.policy.pool_size - len(state.open) - self._asking
+        if state.budget.candidates is not None:
+            wanted = min(wanted, state.budget.candidates - state.considered - self._asking)
+            self._exhausted |= state.considered >= state.budget.candidates
+        busy = self._asking >= max(1, proposer.concurrency)
+        if self._exhausted or wanted < 1 or busy:
+            return False
+        # A slow proposer is asked for one kernel at a time, so that answers come as they are ready.
+        count = 1 if proposer.concurrency else wanted
+        # Counted here too, because an answer without a kernel leaves no event of its own.
+        ordinal = max(state.requests, self._requests)
+        self._requests = ordinal + 1
+        seed = self._seed(f"proposal {ordinal}")
+        parent = state.archive[self.parts.strategy.select(list(state.archive.values()), 1, seed)[0]]
+        request = ProposalRequest(
+            ordinal=ordinal,
+            problem=self.problem,
+            device=self.parts.farm.device,
+            parent=self._kernel(parent.kernel_id),
+            parent_log2_speedup=parent.log2_speedup,
+            parent_runtime_s=self._runtime_s(parent.log2_speedup),
+            parent_measured=parent.origin != "forecast",
+            count=count,
+            seed=seed,
+        )
+        entry = self._reserve(f"proposal-{state.attempts}", proposer.quote(request))
+        if self._stop is not None:
+            return False
+        self._asking += count
+
+        def done(proposals: Proposals) -> None:
+            self._asking -= count
+            self._admit(request, entry, proposals)
+
+        start(proposer.concurrency, lambda: proposer.propose(request), done)
+        return True
+
+    def _admit(self, request: ProposalRequest, entry: str | None, answer: Proposals) -> None:
+        """Deduplicate and record what was proposed."""
+        new = {kernel.id: kernel for kernel in answer.kernels}
+        seen = self._log.seen(new) | {self._started.seed_kernel_id}
+        events: list[Event] = _settle(entry, answer.usage, _PROPOSAL)
+        events += [
+            Proposed(
+                kernel_id=key,
+                parent_id=request.parent.id,
+                proposer=self.parts.proposer.name,
+                request=request.ordinal,
+                duplicate=key in seen,
+            )
+            for key in new
+        ]
+        fresh = [kernel for key, kernel in new.items() if key not in seen]
+        if events:
+            self._append(events, fresh)
+        self._fruitless = 0 if fresh else self._fruitless + 1
+        if answer.exhausted or self._fruitless >= _FRUITLESS_LIMIT:
+            self._exhausted = True
+
+    def _forecast(self, start: Callable[..., None]) -> bool:
+        forecaster = self.parts.forecaster
+        if forecaster.refreshes and self._fresh_at < self._learnt:
+            self._fresh, self._fresh_at = {}, self._learnt
+        wanted = [
+            candidate
+            for key, candidate in self.state.open.items()
+            if key not in self._thinking and key not in self._fresh and candidate.forecast is None
+        ]
+        if forecaster.concurrency:
+            # One candidate a call, so that the first answers are used while others are awaited.
+            wanted = wanted[:1] if len(self._thinking) < forecaster.concurrency else []
+        if not wanted:
+            return False
+        queries = [self._query(candidate) for candidate in wanted]
+        entry = self._reserve(f"forecast-{self.state.attempts}", forecaster.quote(queries))
+        if self._stop is not None:
+            return False
+        keys = [candidate.kernel_id for candidate in wanted]
+        self._thinking.update(keys)
+
+        def work() -> tuple[list[Evidence], list[Forecast]]:
+            informed = [self._inspect(query) for query in queries] if self.spec.inspect else queries
+            evidence = [query.evidence for query in informed if query.evidence is not None]
+            return evidence, forecaster.forecast(informed)
+
+        def done(answer: tuple[list[Evidence], list[Forecast]]) -> None:
+            self._thinking.difference_update(keys)
+            self._take_forecasts(keys, entry, *answer)
+
+        start(forecaster.concurrency, work, done)
+        return True
+
+    def _inspect(self, query: Query) -> Query:
+        if query.evidence is not None:
+            return query
+        evidence = self.parts.farm.inspect(self.problem, query.candidate)
+        return query.model_copy(update={"evidence": evidence})
+
+    def _query(self, candidate: Candidate) -> Query:
+        anchor = self.state.anchor(candidate.parent_id)
+        return Query(
+            problem=self.problem,
+            device=self.parts.farm.device,
+            candidate=self._kernel(candidate.kernel_id),
+            anchor=self._kernel(anchor.kernel_id),
+            anchor_log2_speedup=anchor.log2_speedup,
+            anchor_runtime_s=self._runtime_s(anchor.log2_speedup),
+            evidence=candidate.evidence,
+        )
+
+    def _take_forecasts(
+        self,
+        keys: list[str],
+        entry: str | None,
+        evidence: list[Evidence],
+        forecasts: list[Forecast],
+    ) -> None:
+        usage = Usage(
+            input_tokens=sum(forecast.usage.input_tokens for forecast in forecasts),
+            output_tokens=sum(forecast.usage.output_tokens for forecast in forecasts),
+            usd=sum(forecast.usage.usd for forecast in forecasts),
+        )
+        events: list[Event] = _settle(entry, usage, _FORECAST)
+        for each in evidence:
+            if self.state.open[each.kernel_id].evidence is None:
+                events.append(Inspected(kernel_id=each.kernel_id, evidence=each))
+            if each.failure is not None:
+                decision = Decision(action="drop", score=0.0, reason="does not compile")
+                events.append(Decided(kernel_id=each.kernel_id, decision=decision))
+        broken = {each.kernel_id for each in evidence if each.failure is not None}
+        answers = {k: each for k, each in zip(keys, forecasts, strict=True) if k not in broken}
+        if self.parts.forecaster.refreshes:
+            # Free and soon replaced: only the forecast that is decided upon becomes an event.
+            self._fresh |= answers
+        else:
+            events += [Forecasted(kernel_id=key, forecast=each) for key, each in answers.items()]
+        if events:
+            self._append(events)
+
+    def _decide(self, free_slots: int) -> bool:
+        state = self.state
+        if free_slots < 1:
+            return False
+        view = View(
+            seed=self.spec.seed,
+            incumbent_log2=state.incumbent.log2_speedup,
+            noise_log2=state.noise_log2,
+            measured=state.measured,
+            free_slots=free_slots,
+            measurements_left=state.left(Resource.MEASUREMENTS),
+            proposals_exhausted=self._exhausted and not self._asking,
+        )
+        pool = [
+            each.model_copy(update={"forecast": self._fresh[key]}) if key in self._fresh else each
+            for key, each in state.open.items()
+            if key not in self._thinking
+        ]
+        decisions = self.parts.policy.decide(pool, view)
+        if not decisions:
+            return False
+        events: list[Event] = []
+        for candidate in pool:
+            key, forecast = candidate.kernel_id, candidate.forecast
+            decision = decisions.get(key)
+            if decision is None:
+                continue
+            if key in self._fresh:
+                events.append(Forecasted(kernel_id=key, forecast=self._fresh.pop(key)))
+            trusted = decision.action == "trust" and forecast is not None
+            median = forecast.against_reference().quantile(0.5) if trusted and forecast else None
+            events.append(Decided(kernel_id=key, decision=decision, log2_speedup=median))
+        self._append(events)
+        return True
+
+    # -------------------------------------------------------------------------------- helpers
+
+    def _reserve(self, entry: str, spend: Spend) -> str | None:
+        """Reserve for a model's answer; None where it costs nothing or the budget is spent."""
+        if not spend:
+            return None
+        try:
+            self._append([Reserved(entry=entry, spend=spend)])
+        except BudgetExceeded as error:
+            self._stop = f"budget spent: {error}"
+            return None
+        return entry
+
+    def _runtime_s(self, log2_speedup: float) -> float:
+        """Seconds a call at this speedup, from the reference's own measured time."""
+        reference = self.state.reference
+        assert reference is not None
+        assert reference.timing is not None
+        return reference.timing.reference_runtime_s / float(2.0**log2_speedup)
+
+    def _seed(self, purpose: str) -> int:
+        """A seed that depends on the run's seed and the purpose alone, so that resuming agrees."""
+        return int(content_hash(f"{self.spec.seed} {purpose}")[:15], 16)
+
+
+_PROPOSAL = (Resource.PROPOSAL_TOKENS, Resource.PROPOSAL_USD)
+_FORECAST = (Resource.FORECAST_TOKENS, Resource.FORECAST_USD)
+
+
+def _settle(entry: str | None, usage: Usage, resources: tuple[Resource, Resource]) -> list[Event]:
+    if entry is None:
+        return []
+    tokens, usd = resources
+    return [Settled(entry=entry, spend={tokens: usage.tokens, usd: usage.usd})]
+
+
+def _judge(pending: Pending, measurement: Measurement) -> CalibrationRecord | None:
+    """Hold the forecast on which the decision was made against what came of it."""
+    forecast = pending.candidate.forecast
+    if forecast is None:
+        return None
+    if measurement.log2_speedup is None:
+        return CalibrationRecord(blind=pending.audit, p_ok=forecast.p_ok, ok=False)
+    outcome = measurement.log2_speedup - forecast.anchor_log2_speedup
+    probabilities = forecast.distribution.bin_probabilities(DEFAULT_BINS)
+    true_bin = DEFAULT_BINS.index(2.0**outcome)
+    low, high = forecast.distribution.interval(0.8)
+    return CalibrationRecord(
+        blind=pending.audit,
+        p_ok=forecast.p_ok,
+        ok=True,
+        crps=scoring.crps(forecast.distribution, outcome),
+        half_brier=scoring.half_brier(probabilities, true_bin),
+        confidence=max(probabilities),
+        bin_correct=probabilities.index(max(probabilities)) == true_bin,
+        inside_80=low <= outcome <= high,
+    )

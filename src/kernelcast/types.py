@@ -1,0 +1,556 @@
+"""The frozen records that cross module boundaries, and the typed events a run is made of.
+
+Only data and what can be derived from it alone: no I/O, no policy, no language knowledge.
+Speedups are log2 and, unless a name says otherwise, against the problem's reference kernel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from kernelcast.distribution import Distribution
+from kernelcast.expression import evaluate
+
+Language = Literal["cpp", "opencl", "cuda", "hip", "triton"]
+Parameters = Mapping[str, int | float | str]
+
+
+class Record(BaseModel):
+    """Base of all records: frozen, closed, comparable, JSON in and out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+
+def content_hash(text: str | bytes) -> str:
+    """The 32 hexadecimal digits under which content is addressed."""
+    data = text.encode() if isinstance(text, str) else text
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+# ---------------------------------------------------------------------------------- problems
+
+
+class Fill(Record):
+    """How an input array is filled; bounds of `integers` are expressions, `high` exclusive."""
+
+    kind: Literal["normal", "uniform", "integers"] = "normal"
+    mean: float = 0.0
+    std: float = 1.0
+    low: float | str = 0.0
+    high: float | str = 1.0
+
+
+class Argument(Record):
+    """One array a kernel is handed, in the order of the C signature."""
+
+    name: str
+    role: Literal["input", "output"]
+    dtype: Literal["float32", "float64", "int32", "int64"]
+    shape: tuple[str, ...]
+    fill: Fill = Fill()
+
+    def extent(self, dimensions: Mapping[str, int]) -> tuple[int, ...]:
+        """The array's shape in a case of these dimensions."""
+        return tuple(int(evaluate(each, dimensions)) for each in self.shape)
+
+
+class Case(Record):
+    """A named set of dimensions; an untimed case is for correctness only."""
+
+    name: str
+    dimensions: Mapping[str, int]
+    timed: bool = True
+
+
+class Tolerance(Record):
+    """|output - oracle| <= atol + rtol * |oracle|, element by element."""
+
+    rtol: float
+    atol: float
+
+
+class Template(Record):
+    """A source governed by macros, and the finite space of their values."""
+
+    source: str
+    parameters: Mapping[str, tuple[int | float | str, ...]]
+    constraints: tuple[str, ...] = ()
+
+    def admits(self, parameters: Parameters) -> bool:
+        """Whether every constraint holds."""
+        return all(evaluate(each, parameters) for each in self.constraints)
+
+    def render(self, parameters: Parameters) -> str:
+        """The kernel's source: one #define a parameter before the template."""
+        defines = "".join(f"#define {name} {value}\n" for name, value in parameters.items())
+        return defines + self.source
+
+    def configurations(self) -> Iterator[dict[str, int | float | str]]:
+        """Every admitted configuration, in a fixed order."""
+        for values in itertools.product(*self.parameters.values()):
+            configuration = dict(zip(self.parameters, values, strict=True))
+            if self.admits(configuration):
+                yield configuration
+
+
+class Problem(Record):
+    """What to compute: signature, cases, tolerances, work, the reference and where to start."""
+
+    name: str
+    family: str
+    summary: str
+    language: Language
+    entry: str
+    dimensions: tuple[str, ...]
+    arguments: tuple[Argument, ...]
+    cases: tuple[Case, ...]
+    flops: str
+    bytes: str
+    tolerance: Tolerance
+    oracle_source: str
+    seed_source: str
+    template: Template | None = None
+
+    @cached_property
+    def id(self) -> str:
+        """Address of everything that a measured time depends on."""
+        return content_hash(self.model_dump_json(exclude={"summary", "template"}))
+
+    @property
+    def timed_cases(self) -> tuple[Case, ...]:
+        """The cases that count for the speedup."""
+        return tuple(case for case in self.cases if case.timed)
+
+
+class Kernel(Record):
+    """Source in one language; its id is the hash of its canonical source."""
+
+    id: str
+    language: Language
+    source: str
+    parameters: Parameters | None = None
+
+
+class Device(Record):
+    """The hardware a time is true on. Peaks are nominal; `source` says where they come from."""
+
+    name: str
+    kind: Literal["cpu", "gpu", "replay"]
+    cores: int
+    clock_hz: float
+    peak_flops: Mapping[str, float]
+    bandwidth_bytes_s: float
+    source: str
+
+    @property
+    def id(self) -> str:
+        """Name under which measurements on this device are kept."""
+        return f"{self.name} x{self.cores}"
+
+
+# ------------------------------------------------------------------------------ measurements
+
+
+class FailureKind(StrEnum):
+    """Why a kernel has no time."""
+
+    COMPILE_ERROR = "compile_error"
+    WRONG_RESULT = "wrong_result"
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+    CHEATING = "cheating"
+
+
+class Failure(Record):
+    """A typed failure and what there is to say about it."""
+
+    kind: FailureKind
+    message: str
+
+
+class CaseTiming(Record):
+    """Paired log2 ratios (reference over candidate) of one case, in the order measured."""
+
+    case: str
+    log2_ratios: tuple[float, ...]
+    runtime_s: float
+    reference_runtime_s: float
+
+
+class Timing(Record):
+    """What was timed: the median paired log2 speedup and its interval.
+
+    Over several cases, speedup and runtimes are geometric means.
+    """
+
+    log2_speedup: float
+    low: float
+    high: float
+    resolved: bool
+    runtime_s: float
+    reference_runtime_s: float
+    cases: tuple[CaseTiming, ...]
+
+    @property
+    def speedup(self) -> float:
+        """Speedup against the reference kernel, as a ratio."""
+        return float(2.0**self.log2_speedup)
+
+
+class Measurement(Record):
+    """Kernel x problem x device: a timing, or a typed failure; never both, never neither."""
+
+    kernel_id: str
+    problem_id: str
+    device_id: str
+    toolchain: str
+    timing: Timing | None = None
+    failure: Failure | None = None
+    noise_log2: float = 0.0
+    device_s: float
+    sandbox: Literal["S0", "S1", "S2", "S3", "S4"] = "S0"
+
+    def model_post_init(self, _context: Any) -> None:
+        """Refuse a measurement that is both or neither."""
+        if (self.timing is None) == (self.failure is None):
+            raise ValueError("a measurement has either a timing or a failure")
+
+    @property
+    def log2_speedup(self) -> float | None:
+        """Log2 speedup against the reference, None for a failed kernel."""
+        return self.timing.log2_speedup if self.timing else None
+
+
+class Evidence(Record):
+    """What compiling alone tells, handed to forecasters with the query."""
+
+    kernel_id: str
+    toolchain: str
+    failure: Failure | None = None
+    compile_s: float = 0.0
+    code_bytes: int = 0
+    instructions: Mapping[str, int] = {}
+    roofline_s: float | None = None
+
+
+# ------------------------------------------------------------------- forecasts and decisions
+
+
+class Usage(Record):
+    """What an answer cost."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens read and written."""
+        return self.input_tokens + self.output_tokens
+
+
+class Forecast(Record):
+    """P(failure by cause), and a density over log2 speedup against a measured anchor if it runs."""
+
+    forecaster: str
+    anchor_id: str
+    anchor_log2_speedup: float
+    distribution: Distribution
+    failure: Mapping[FailureKind, float] = {}
+    usage: Usage = Usage()
+    raw_probability_sum: float | None = None
+    unparsed: bool = False
+    rationale: str = ""
+
+    @property
+    def p_ok(self) -> float:
+        """Probability that the kernel compiles, runs and is right."""
+        return max(0.0, 1.0 - sum(self.failure.values()))
+
+    def against_reference(self) -> Distribution:
+        """The same density, over log2 speedup against the problem's reference."""
+        return self.distribution.shift(self.anchor_log2_speedup)
+
+
+class Decision(Record):
+    """What is done with a candidate, with the score and the reason."""
+
+    action: Literal["drop", "trust", "measure", "audit"]
+    score: float
+    reason: str
+
+
+class Candidate(Record):
+    """A proposed kernel on which nothing final has been decided."""
+
+    kernel_id: str
+    parent_id: str
+    ordinal: int
+    forecast: Forecast | None = None
+    evidence: Evidence | None = None
+
+
+class Node(Record):
+    """A kernel in the archive of parents. Only `origin` forecast was never measured.
+
+    `visits` counts the proposals made from this very kernel.
+    """
+
+    kernel_id: str
+    parent_id: str | None
+    log2_speedup: float
+    origin: Literal["seed", "measured", "forecast"]
+    confirmed: bool = False
+    visits: int = 0
+    best_child: float | None = None
+
+
+class View(Record):
+    """What a policy may know of the run when it decides."""
+
+    seed: int
+    incumbent_log2: float
+    noise_log2: float
+    measured: int
+    free_slots: int
+    measurements_left: float
+    proposals_exhausted: bool
+
+
+class Job(Record):
+    """One measurement to make, under the ledger entry that pays for it."""
+
+    entry: str
+    purpose: Literal["reference", "search", "confirmation"]
+    kernel: Kernel
+    seed: int
+
+
+class Observation(Record):
+    """One measured kernel as a forecaster is taught it."""
+
+    kernel: Kernel
+    measurement: Measurement
+    evidence: Evidence | None = None
+
+
+class Query(Record):
+    """One question to a forecaster: this candidate against that measured anchor."""
+
+    problem: Problem
+    device: Device
+    candidate: Kernel
+    anchor: Kernel
+    anchor_log2_speedup: float
+    anchor_runtime_s: float
+    evidence: Evidence | None = None
+
+
+class ProposalRequest(Record):
+    """A wish for children of one parent; `ordinal` numbers the requests of a run."""
+
+    ordinal: int
+    problem: Problem
+    device: Device
+    parent: Kernel
+    parent_log2_speedup: float
+    parent_runtime_s: float
+    parent_measured: bool
+    count: int
+    seed: int
+
+
+class Proposals(Record):
+    """What a proposer answered: kernels it has not compiled, and what the answer cost."""
+
+    kernels: tuple[Kernel, ...]
+    usage: Usage = Usage()
+    exhausted: bool = False
+    failure: str = ""
+
+
+# ------------------------------------------------------------------------------------ ledger
+
+
+class Resource(StrEnum):
+    """What can be spent."""
+
+    MEASUREMENTS = "measurements"
+    DEVICE_S = "device_s"
+    FORECAST_TOKENS = "forecast_tokens"
+    FORECAST_USD = "forecast_usd"
+    PROPOSAL_TOKENS = "proposal_tokens"
+    PROPOSAL_USD = "proposal_usd"
+
+
+Spend = Mapping[Resource, float]
+
+
+class Budget(Record):
+    """Caps on what a run may spend; None is no cap. `candidates` bounds what is considered."""
+
+    measurements: int | None = Field(default=None, ge=0)
+    device_s: float | None = Field(default=None, ge=0)
+    forecast_usd: float | None = Field(default=None, ge=0)
+    proposal_usd: float | None = Field(default=None, ge=0)
+    candidates: int | None = Field(default=None, ge=0)
+
+    def caps(self) -> dict[Resource, float]:
+        """The caps the ledger enforces."""
+        stated = self.model_dump(exclude={"candidates"}, exclude_none=True)
+        return {Resource(name): float(cap) for name, cap in stated.items()}
+
+
+# ------------------------------------------------------------------------------------ events
+
+
+class ComponentSpec(Record):
+    """A component by name and options, from which it can be built again."""
+
+    name: str
+    options: Mapping[str, Any] = {}
+
+
+class RunSpec(Record):
+    """How a run was put together, so that `resume` needs nothing but the store."""
+
+    seed: int = 0
+    inspect: bool = False
+    reuse: bool = True
+    components: Mapping[str, ComponentSpec] = {}
+
+
+class CalibrationRecord(Record):
+    """One forecast held against its outcome; `blind` where the forecast had no say in measuring."""
+
+    blind: bool
+    p_ok: float
+    ok: bool
+    crps: float | None = None
+    half_brier: float | None = None
+    confidence: float | None = None
+    bin_correct: bool | None = None
+    inside_80: bool | None = None
+
+
+class RunStarted(Record):
+    """The run exists; its seed kernel is the first parent and the reference of all speedups."""
+
+    kind: Literal["run_started"] = "run_started"
+    spec: RunSpec
+    problem: Problem
+    device: Device
+    seed_kernel_id: str
+    budget: Budget
+
+
+class BudgetChanged(Record):
+    """The caps are now these."""
+
+    kind: Literal["budget_changed"] = "budget_changed"
+    budget: Budget
+
+
+class Proposed(Record):
+    """A kernel was proposed; a duplicate of an earlier one goes no further."""
+
+    kind: Literal["proposed"] = "proposed"
+    kernel_id: str
+    parent_id: str
+    proposer: str
+    request: int
+    duplicate: bool = False
+
+
+class Inspected(Record):
+    """Compile-only evidence of a candidate."""
+
+    kind: Literal["inspected"] = "inspected"
+    kernel_id: str
+    evidence: Evidence
+
+
+class Forecasted(Record):
+    """A forecast of an open candidate; a later one replaces an earlier one."""
+
+    kind: Literal["forecasted"] = "forecasted"
+    kernel_id: str
+    forecast: Forecast
+
+
+class Decided(Record):
+    """The policy's word on a candidate; `log2_speedup` is the forecast median where trusted."""
+
+    kind: Literal["decided"] = "decided"
+    kernel_id: str
+    decision: Decision
+    log2_speedup: float | None = None
+
+
+class Reserved(Record):
+    """This much may be spent under this entry; refused where a cap would be passed."""
+
+    kind: Literal["reserved"] = "reserved"
+    entry: str
+    spend: Spend
+
+
+class Settled(Record):
+    """The entry cost this much; `unknown` where a crash hid the true amount.
+
+    What was spent is recorded as it was, even where a server took more than it was allowed.
+    """
+
+    kind: Literal["settled"] = "settled"
+    entry: str
+    spend: Spend
+    unknown: bool = False
+
+
+class Voided(Record):
+    """The entry cost nothing and is closed."""
+
+    kind: Literal["voided"] = "voided"
+    entry: str
+
+
+class Measured(Record):
+    """A measurement arrived. `confirmation` is the second, independent one of a new best."""
+
+    kind: Literal["measured"] = "measured"
+    measurement: Measurement
+    purpose: Literal["reference", "search", "confirmation"]
+    cached: bool = False
+    calibration: CalibrationRecord | None = None
+
+
+class RunEnded(Record):
+    """The run stopped for this reason; it may be resumed with a larger budget."""
+
+    kind: Literal["run_ended"] = "run_ended"
+    reason: str
+
+
+Event = Annotated[
+    RunStarted
+    | BudgetChanged
+    | Proposed
+    | Inspected
+    | Forecasted
+    | Decided
+    | Reserved
+    | Settled
+    | Voided
+    | Measured
+    | RunEnded,
+    Field(discriminator="kind"),
+]
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)

@@ -1,0 +1,66 @@
+"""A tiny problem whose seed takes about a millisecond, and one backend for a whole file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kernelcast.backends.cpp import CppBackend
+from kernelcast.devices import detect_cpu
+from kernelcast.types import Argument, Case, Problem, Tolerance
+
+SEED = """
+#include <cstdint>
+extern "C" void kernel(const float* x, const float* w, float* out, int64_t N, int64_t K) {
+    for (int64_t i = 0; i < N; ++i) {
+        float sum = 0.0f;
+        for (int64_t k = 0; k < K; ++k) sum += x[i + k] * w[k];
+        out[i] = sum;
+    }
+}
+"""
+REFERENCE = """
+import numpy as np
+
+
+def reference(x, w, *, N, K):
+    return np.convolve(x.astype(np.float64), w[::-1].astype(np.float64), mode="valid")
+"""
+
+
+def make_problem(seed_source: str = SEED, **dimensions: int) -> Problem:
+    return Problem(
+        name="filter",
+        family="convolution",
+        summary="a short filter over a long signal",
+        language="cpp",
+        entry="kernel",
+        dimensions=("N", "K"),
+        arguments=(
+            Argument(name="x", role="input", dtype="float32", shape=("N + K - 1",)),
+            Argument(name="w", role="input", dtype="float32", shape=("K",)),
+            Argument(name="out", role="output", dtype="float32", shape=("N",)),
+        ),
+        cases=(
+            Case(name="main", dimensions={"N": 40_000, "K": 32} | dimensions),
+            Case(name="ragged", dimensions={"N": 77, "K": 5}, timed=False),
+        ),
+        flops="2*N*K",
+        bytes="4*(2*N + 2*K)",
+        tolerance=Tolerance(rtol=1e-4, atol=1e-4),
+        oracle_source=REFERENCE,
+        seed_source=seed_source,
+    )
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    return make_problem()
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[CppBackend]:
+    backend = CppBackend(detect_cpu())
+    yield backend
+    backend.close()

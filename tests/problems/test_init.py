@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+
+import pytest
+
+import kernelcast.problems
+from kernelcast.errors import ProblemError
+from kernelcast.problems import bundled_problems, load_problem
+
+MATMUL = Path(kernelcast.problems.__file__).with_name("bundled") / "matmul"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(MATMUL, tmp_path / "mine"))
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize("name", bundled_problems())
+def test_bundled_problems_load(name: str) -> None:
+    problem = load_problem(name)
+    assert problem.name == name
+    assert problem.timed_cases
+    assert any(not case.timed for case in problem.cases)
+    assert problem.entry in problem.seed_source
+    assert problem.template is not None
+    admitted = list(itertools.islice(problem.template.configurations(), 500))
+    assert len(admitted) == 500
+    assert problem.template.render(admitted[0]).startswith("#define ")
+
+
+def test_matmul_is_what_its_folder_says() -> None:
+    problem = load_problem("matmul")
+    assert problem.dimensions == ("M", "N", "K")
+    assert [argument.name for argument in problem.arguments] == ["a", "b", "c"]
+    assert problem.arguments[0].extent({"M": 2, "N": 3, "K": 5}) == (2, 5)
+    assert problem.flops == "2*M*N*K"
+    assert problem.seed_source == (MATMUL / "seed.cpp").read_text()
+    assert problem.oracle_source == (MATMUL / "reference.py").read_text()
+    assert problem.template is not None
+    assert problem.template.source == (MATMUL / "template.cpp").read_text()
+
+
+def test_a_folder_is_the_same_problem(folder: Path) -> None:
+    assert load_problem(folder) == load_problem(str(folder)) == load_problem("matmul")
+
+
+def test_template_is_optional_but_not_half_of_it(folder: Path) -> None:
+    (folder / "template.cpp").unlink()
+    with pytest.raises(ProblemError, match=r"template\.cpp is missing"):
+        load_problem(folder)
+    (folder / "template.toml").unlink()
+    assert load_problem(folder).template is None
+
+
+def test_unknown_name_lists_the_bundled_ones() -> None:
+    with pytest.raises(ProblemError, match=r"neither a folder nor a bundled.*matmul"):
+        load_problem("matmull")
+
+
+@pytest.mark.parametrize("name", ["problem.toml", "reference.py", "seed.cpp"])
+def test_missing_file_is_named(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(ProblemError, match=f"{name} is missing; add it"):
+        load_problem(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "complaint"),
+    [
+        ("problem.toml", 'name = "matmul"', "name = ", "problem.toml is not valid TOML"),
+        ("problem.toml", 'family = "gemm"', "", "problem.toml: family: Field required"),
+        ("problem.toml", 'family = "gemm"', 'famly = "gemm"', "famly: Extra inputs"),
+        ("problem.toml", 'language = "cpp"', 'language = "c"', "set language to one of cpp"),
+        ("problem.toml", '"float32"', '"float16"', r"arguments\.0\.dtype"),
+        ("problem.toml", "[work]", "[other]", r"add a \[work\] table"),
+        ("problem.toml", '"2*M*N*K"', '"2*M*Q"', "flops: .*unknown name 'Q'"),
+        ("problem.toml", '"2*M*N*K"', '"M-M"', "flops 'M-M' is 0; it must be positive"),
+        ("problem.toml", '"2*M*N*K"', '"M/(N-N)"', "flops: "),
+        ("problem.toml", 'shape = ["M", "K"]', 'shape = ["M", "K-K"]', "shape of a"),
+        ("problem.toml", "{ M = 3, N = 5, K = 7 }", "{ M = 3, N = 5 }", r"\[cases.tiny\]: dim"),
+        ("problem.toml", "{ M = 3, N = 5, K = 7 }", "3", "problem.toml: cases"),
+        ("problem.toml", "[cases.main]", "[cases.main]\ntimed = false", "no case is timed"),
+        ("problem.toml", 'name = "b"', 'name = "a"', "a is named twice"),
+        ("problem.toml", 'name = "b"', 'name = "b-"', "'b-' cannot be a name"),
+        ("problem.toml", 'role = "output"', 'role = "input"', "role = 'output'"),
+        ("problem.toml", '"float32"', '"int32"', 'a is int32; use fill = { kind = "integers"'),
+        ("problem.toml", '"normal"', '"uniform", low = 2', "low 2.* must be less than high 1"),
+        ("problem.toml", '"normal"', '"integers", high = "Z"', "fill of a: .*unknown name 'Z'"),
+        ("reference.py", "def reference(a, b,", "def reference(b, a,", "signature must be"),
+        ("reference.py", "def reference", "def other", r"define `def reference\(a, b, \*, M"),
+        ("reference.py", "def reference(", "def reference", r"reference.py:\d+: "),
+        ("template.toml", "TILE_M % REG_M == 0", "TILE_M % REG_M == 9", "loosen one"),
+        ("template.toml", "TILE_M % REG_M == 0", "TILE_Z == 0", "unknown name 'TILE_Z'"),
+        ("template.toml", "[parameters]", "[parametres]", "template.toml: parameters: Field req"),
+    ],
+)
+def test_complaints_name_the_file_and_the_fix(
+    folder: Path, file: str, old: str, new: str, complaint: str
+) -> None:
+    edit(folder / file, old, new)
+    with pytest.raises(ProblemError, match=complaint) as caught:
+        load_problem(folder)
+    assert str(folder / file) in str(caught.value)
+
+
+def test_unreadable_text_is_reported(folder: Path) -> None:
+    (folder / "seed.cpp").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ProblemError, match=r"seed\.cpp cannot be read"):
+        load_problem(folder)

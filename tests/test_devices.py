@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kernelcast.devices import catalogue, detect_cpu, find_device
+from kernelcast.errors import SetupError
+
+
+def test_detects_this_cpu() -> None:
+    device = detect_cpu()
+    assert device.kind == "cpu"
+    assert device.cores == len(os.sched_getaffinity(0))
+    assert 1e8 < device.clock_hz < 1e10
+    assert device.peak_flops["float32"] == 2 * device.peak_flops["float64"]
+    assert device.peak_flops["float32"] >= 8 * device.cores * device.clock_hz
+    assert "assume" in device.source
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "name", "clock_hz", "flops_per_cycle"),
+    [
+        ("model name\t: Fast\ncpu MHz\t\t: 3000.0\nflags\t: avx avx2 fma\n\nx: y", "Fast", 3e9, 32),
+        ("model name\t: Wide\ncpu MHz\t\t: 2000.0\nflags\t: avx2 fma avx512f", "Wide", 2e9, 64),
+        ("model name\t: Old\ncpu MHz\t\t: 1000.0\nflags\t: sse2", "Old", 1e9, 8),
+        ("processor\t: 0\nFeatures\t: fp asimd", None, 2e9, 16),
+        (None, None, 2e9, 8),
+    ],
+)
+def test_reads_cpuinfo(
+    monkeypatch: pytest.MonkeyPatch,
+    cpuinfo: str | None,
+    name: str | None,
+    clock_hz: float,
+    flops_per_cycle: int,
+) -> None:
+    def read_text(path: Path) -> str:
+        if str(path) == "/proc/cpuinfo" and cpuinfo is not None:
+            return cpuinfo
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    device = detect_cpu()
+    assert device.name == name or (name is None and device.name)
+    assert device.clock_hz == clock_hz
+    assert device.peak_flops["float32"] == device.cores * clock_hz * flops_per_cycle
+
+
+@pytest.mark.parametrize(("name", "lanes"), [("A100-SXM4-80GB", 64), ("H100-SXM5", 128)])
+def test_catalogue_agrees_with_itself(name: str, lanes: int) -> None:
+    """A data-sheet peak is units x lanes x 2 x clock: a slip in one number shows."""
+    device = catalogue()[name]
+    assert device.peak_flops["float32"] == pytest.approx(
+        device.cores * lanes * 2 * device.clock_hz, rel=0.01
+    )
+    assert device.peak_flops["float64"] == pytest.approx(device.peak_flops["float32"] / 2, rel=0.02)
+    assert device.kind == "gpu"
+
+
+def test_finds_devices_by_name_and_lists_them() -> None:
+    assert find_device("H100-SXM5").bandwidth_bytes_s == 3.35e12
+    assert find_device("cpu") == detect_cpu()
+    with pytest.raises(SetupError, match="cpu, A100-SXM4-80GB, H100-SXM5"):
+        find_device("H1000")

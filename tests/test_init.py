@@ -1,0 +1,82 @@
+"""The public surface, and what a plain install brings."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+
+import pytest
+
+import kernelcast
+
+ROOT = Path(__file__).parents[1]
+HEAVY = {"torch", "ray", "openai", "pyarrow"}
+IMPORT_EVERYTHING = """
+import importlib, json, pkgutil, sys
+import kernelcast
+for name in kernelcast.__all__:
+    getattr(kernelcast, name)
+modules = [m.name for m in pkgutil.walk_packages(kernelcast.__path__, "kernelcast.")
+           if ".migrations" not in m.name and ".bundled" not in m.name and ".scaffold" not in m.name
+           and not m.name.endswith("._worker")]
+for name in modules:
+    importlib.import_module(name)
+print(json.dumps({"modules": modules, "loaded": sorted(sys.modules)}))
+"""
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    assert list(kernelcast.__all__) == sorted(
+        kernelcast.__all__, key=lambda name: (not name.isupper(), not name[0].isupper(), name)
+    )
+    for name in kernelcast.__all__:
+        assert getattr(kernelcast, name) is not None
+
+
+def test_importing_everything_loads_nothing_heavy() -> None:
+    output = subprocess.run(
+        [sys.executable, "-c", IMPORT_EVERYTHING], capture_output=True, text=True, check=True
+    ).stdout
+    report = json.loads(output)
+    assert "kernelcast.search" in report["modules"]
+    assert not HEAVY & set(report["loaded"])
+
+
+@pytest.mark.slow
+def test_a_plain_install_is_small_and_runs_the_demo(tmp_path: Path) -> None:
+    """`pip install .` in a bare environment; everything imports; the demo ends within 90 s."""
+    venv.create(tmp_path / "venv", with_pip=True)
+    bin_folder = tmp_path / "venv" / "bin"
+    environment = {key: value for key, value in os.environ.items() if "COV" not in key.upper()}
+    environment.pop("PYTHONPATH", None)
+
+    def run(*command: str | Path) -> str:
+        return subprocess.run(
+            [str(part) for part in command],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path,
+            env=environment,
+        ).stdout
+
+    run(bin_folder / "pip", "install", "-q", ROOT)
+    installed = {
+        row["name"].lower() for row in json.loads(run(bin_folder / "pip", "list", "--format=json"))
+    }
+    assert "kernelcast" in installed
+    assert not HEAVY & installed
+    report = json.loads(run(bin_folder / "python", "-c", IMPORT_EVERYTHING))
+    assert "kernelcast.backends.cpp" in report["modules"]
+
+    began = time.monotonic()
+    output = run(bin_folder / "kernelcast", "demo")
+    assert time.monotonic() - began < 90
+    assert "selective" in output
+    assert "measure everything" in output
+    assert (tmp_path / "kernelcast-demo.png").read_bytes().startswith(b"\x89PNG")

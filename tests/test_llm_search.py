@@ -1,0 +1,104 @@
+"""Whole searches with a language model in the loop; models, compilers, measurements are real."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from kernelcast.cli import main
+from kernelcast.search import Search
+from kernelcast.store import Store
+from kernelcast.types import Budget, Forecasted, Resource, Settled
+from tests.model_server import Reply, ScriptedServer, kernel_replies
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_search_with_forecasts_of_the_real_small_model_runs_to_its_end(
+    small_model: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    runner = CliRunner()
+    assert runner.invoke(main, ["init", "mine"]).exit_code == 0
+    command = (
+        "search mine --name r --forecaster llm --model smollm2 --candidates 20 --pool 5 --json"
+    )
+    result = runner.invoke(
+        main, [*command.split(), "--base-url", small_model], catch_exceptions=False
+    )
+    report = json.loads(result.stdout)
+    assert report["considered"] == 20
+    assert report["ended"] == "nothing left to try"
+    with Store.open(".kernelcast/store.db") as store:
+        log = store.open_run("r")
+        forecasts = [e.forecast for e in log.events("forecasted") if isinstance(e, Forecasted)]
+        settled = [e.spend for e in log.events("settled") if isinstance(e, Settled)]
+        ledger = log.ledger()[Resource.FORECAST_TOKENS]
+    # Every token of every answer is in the ledger, and nothing is left reserved.
+    tokens = sum(forecast.usage.tokens for forecast in forecasts)
+    assert len(forecasts) == 20
+    assert tokens > 20 * 300
+    assert ledger.spent == tokens == sum(s.get(Resource.FORECAST_TOKENS, 0) for s in settled)
+    assert ledger.reserved == 0
+    # Its forecasts are worth little; what matters is that the report says so.
+    calibration = report["calibration"]
+    assert calibration["forecasts_met"] == report["measured"] > 0
+    assert calibration["half_brier"] is not None
+    with capfd.disabled():
+        sys.stdout.write(
+            f"\nSmolLM2-135M on {report['measured']} measured kernels: half-Brier "
+            f"{calibration['half_brier']:.3f} (a uniform guess: "
+            f"{calibration['half_brier_of_a_uniform_guess']:.3f}), ECE "
+            f"{calibration['expected_calibration_error']:.3f}, "
+            f"CRPS {calibration['crps_log2']:.3f}, "
+            f"{sum(f.unparsed for f in forecasts)} of 20 answers unreadable, {tokens:.0f} tokens\n"
+        )
+
+
+@pytest.mark.slow
+def test_real_forecasts_and_scripted_proposals_in_one_search(small_model: str) -> None:
+    """The forecaster asks the real model, the proposer a server that answers with kept kernels."""
+    with ScriptedServer(*kernel_replies()) as proposals:
+        Path("search.toml").write_text(
+            'problem = "softmax"\nname = "both"\n'
+            f'[proposer]\nname = "llm"\nbase_url = "{proposals.base_url}"\nmodel = "scripted"\n'
+            f'[forecaster]\nname = "llm"\nbase_url = "{small_model}"\nmodel = "smollm2"\n'
+            '[policy]\nname = "measure_all"\n'
+        )
+        state = Search.from_toml("search.toml").run(Budget(candidates=4)).state
+    assert state.considered == state.measured == 4
+    assert state.failures == {"compile_error": 1, "wrong_result": 1}
+    assert state.incumbent.log2_speedup > 1.0
+    assert state.spent[Resource.PROPOSAL_TOKENS] == 120 * len(proposals.requests)
+    assert state.spent[Resource.FORECAST_TOKENS] > 0
+
+
+def test_both_parts_on_one_endpoint_from_the_command_line() -> None:
+    kernels = kernel_replies()
+
+    def answer(request: dict[str, Any]) -> Reply:
+        schema = request["response_format"]["json_schema"]["schema"]["properties"]
+        if "kernel" in schema:
+            return kernels.pop() if kernels else Reply("{}")
+        return Reply(json.dumps({key: "" if key == "rationale" else 7 for key in schema}))
+
+    with ScriptedServer(answer) as server:
+        command = "search softmax --forecaster llm --proposer llm --model m --candidates 4 --pool 2"
+        result = CliRunner().invoke(
+            main,
+            [*command.split(), "--json", "--base-url", server.base_url],
+            catch_exceptions=False,
+        )
+    report = json.loads(result.stdout)
+    assert report["considered"] == 4
+    assert report["best"]["speedup"] > 1.5
+    assert report["spent"]["proposal_tokens"] >= 4 * 120
+    assert report["spent"]["forecast_tokens"] == 4 * 120

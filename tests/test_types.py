@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from pydantic import ValidationError
+
+from kernelcast.distribution import Distribution
+from kernelcast.testing import (
+    FAKE_DEVICE,
+    SyntheticBackend,
+    example_history,
+    make_candidate,
+    synthetic_kernels,
+    synthetic_problem,
+)
+from kernelcast.types import (
+    EVENT,
+    Argument,
+    Budget,
+    Case,
+    Decided,
+    Decision,
+    Failure,
+    FailureKind,
+    Forecast,
+    Kernel,
+    Measurement,
+    Problem,
+    Resource,
+    RunEnded,
+    Template,
+    Usage,
+    content_hash,
+)
+
+EVENTS, _ = example_history()
+
+
+def test_the_example_has_every_kind_of_event() -> None:
+    kinds = set(EVENT.json_schema()["discriminator"]["mapping"])
+    assert {event.kind for event in EVENTS} == kinds
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
+def test_events_survive_json(event: RunEnded) -> None:
+    assert EVENT.validate_json(event.model_dump_json()) == event
+
+
+def test_an_infinite_score_survives_json() -> None:
+    for score in (math.inf, -math.inf):
+        event = Decided(
+            kernel_id="k", decision=Decision(action="drop", score=score, reason="not forecast")
+        )
+        assert EVENT.validate_json(event.model_dump_json()) == event
+
+
+def test_an_unknown_kind_of_event_is_refused() -> None:
+    with pytest.raises(ValidationError):
+        EVENT.validate_json('{"kind": "gossip"}')
+
+
+def test_records_are_frozen_and_closed() -> None:
+    budget = Budget(measurements=3)
+    with pytest.raises(ValidationError, match="frozen"):
+        budget.measurements = 4  # type: ignore[misc]
+    with pytest.raises(ValidationError, match="extra"):
+        Budget.model_validate({"measurments": 3})
+
+
+def test_content_is_addressed_by_32_digits() -> None:
+    assert len(content_hash("a")) == 32
+    assert content_hash("a") == content_hash(b"a") != content_hash("b")
+
+
+# ---------------------------------------------------------------------------------- problems
+
+
+def problem_with(**changes: object) -> Problem:
+    return synthetic_problem().model_copy(update=changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seed_source": "void kernel() {}"},
+        {"oracle_source": "def reference(): ..."},
+        {"cases": (Case(name="main", dimensions={"N": 5}),)},
+        {"entry": "other"},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_what_a_time_depends_on_changes_the_problems_id(changes: dict[str, object]) -> None:
+    assert problem_with(**changes).id != synthetic_problem().id
+
+
+def test_what_a_time_does_not_depend_on_keeps_the_problems_id() -> None:
+    assert problem_with(summary="other words", template=None).id == synthetic_problem().id
+
+
+def test_untimed_cases_do_not_count() -> None:
+    cases = (Case(name="a", dimensions={"N": 1}), Case(name="b", dimensions={"N": 2}, timed=False))
+    assert [case.name for case in problem_with(cases=cases).timed_cases] == ["a"]
+
+
+def test_an_extent_is_worked_out_from_the_dimensions() -> None:
+    argument = Argument(name="x", role="input", dtype="float32", shape=("N", "N // 2 + K"))
+    assert argument.extent({"N": 6, "K": 1}) == (6, 4)
+
+
+def test_a_template_renders_its_admitted_configurations() -> None:
+    template = Template(
+        source="int x = A;\n",
+        parameters={"A": (1, 2, 3), "B": ("f", "g")},
+        constraints=("A > 1 or B == 'f'",),
+    )
+    found = list(template.configurations())
+    assert len(found) == 5
+    assert {"A": 1, "B": "g"} not in found
+    assert template.render(found[0]) == "#define A 1\n#define B f\nint x = A;\n"
+
+
+def test_cores_are_part_of_a_devices_id() -> None:
+    assert FAKE_DEVICE.model_copy(update={"cores": 2}).id != FAKE_DEVICE.id
+
+
+# ------------------------------------------------------------------ measurements and forecasts
+
+
+def measured(kernel: Kernel) -> Measurement:
+    return SyntheticBackend().measure(synthetic_problem(), kernel, 0)
+
+
+def test_a_measurement_has_a_timing_or_a_failure() -> None:
+    timed = measured(synthetic_kernels(1)[0])
+    failure = Failure(kind=FailureKind.CRASH, message="gone")
+    fields = {name: getattr(timed, name) for name in Measurement.model_fields}
+    with pytest.raises(ValueError, match="either"):
+        Measurement(**{**fields, "failure": failure})
+    with pytest.raises(ValueError, match="either"):
+        Measurement(**{**fields, "timing": None})
+    assert timed.log2_speedup is not None
+    assert timed.timing is not None
+    assert timed.timing.speedup == pytest.approx(2.0**timed.log2_speedup)
+    assert Measurement(**{**fields, "timing": None, "failure": failure}).log2_speedup is None
+
+
+def test_a_forecast_is_moved_from_its_anchor_to_the_reference() -> None:
+    forecast = Forecast(
+        forecaster="fake",
+        anchor_id="a",
+        anchor_log2_speedup=1.5,
+        distribution=Distribution.normal(0.25, 0.1),
+    )
+    assert forecast.against_reference().mean() == pytest.approx(1.75)
+
+
+def test_the_chance_to_be_right_is_what_failures_leave() -> None:
+    forecast = make_candidate(0, 0.0, p_fail=0.3).forecast
+    assert forecast is not None
+    assert forecast.p_ok == pytest.approx(0.7)
+    hopeless = {FailureKind.CRASH: 0.6, FailureKind.TIMEOUT: 0.6}
+    assert forecast.model_copy(update={"failure": hopeless}).p_ok == 0.0
+
+
+def test_usage_counts_tokens_both_ways() -> None:
+    assert Usage(input_tokens=3, output_tokens=4).tokens == 7
+
+
+# ------------------------------------------------------------------------------------ budget
+
+
+def test_a_budget_caps_what_it_names() -> None:
+    budget = Budget(measurements=5, forecast_usd=0.0, candidates=100)
+    assert budget.caps() == {Resource.MEASUREMENTS: 5.0, Resource.FORECAST_USD: 0.0}
+    assert Budget().caps() == {}
+
+
+def test_a_budget_is_not_negative() -> None:
+    with pytest.raises(ValidationError):
+        Budget(measurements=-1)
