@@ -32,15 +32,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from kernelcast.events import Event, Measured, RunSpec
 from kernelcast.farm.local import LocalFarm
 from kernelcast.forecasters.trees import TreesForecaster
+from kernelcast.parts import Parts
 from kernelcast.policies import Selective
 from kernelcast.proposers.template import TemplateProposer
-from kernelcast.search import Parts, Search
+from kernelcast.search import Search
 from kernelcast.store import Run, Store
 from kernelcast.strategies import Puct
 from kernelcast.testing import SyntheticBackend, synthetic_problem
-from kernelcast.types import Budget, Event, Measured, Resource, RunSpec
+from kernelcast.types import Budget, Resource
 
 BUDGET = Budget(measurements=24, device_s=100.0, candidates=50)
 NAME = "killed"

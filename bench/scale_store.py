@@ -18,28 +18,30 @@ from pathlib import Path
 import numpy as np
 
 from kernelcast.distribution import Distribution
+from kernelcast.events import (
+    Decided,
+    Event,
+    Forecasted,
+    Measured,
+    Proposed,
+    Reserved,
+    RunSpec,
+    RunStarted,
+    Settled,
+)
 from kernelcast.problems import load_problem
 from kernelcast.store import Run, Store
 from kernelcast.types import (
     Budget,
     CaseTiming,
-    Decided,
     Decision,
     Device,
-    Event,
     Failure,
     FailureKind,
     Forecast,
-    Forecasted,
     Kernel,
-    Measured,
     Measurement,
-    Proposed,
-    Reserved,
     Resource,
-    RunSpec,
-    RunStarted,
-    Settled,
     Timing,
     content_hash,
 )

@@ -18,10 +18,12 @@ import time
 from pathlib import Path
 
 from kernelcast.backends.cpp import CppBackend
+from kernelcast.events import RunSpec
+from kernelcast.parts import Parts
 from kernelcast.problems import bundled_problems, load_problem
-from kernelcast.search import Parts, Search
+from kernelcast.search import Search
 from kernelcast.store import Store
-from kernelcast.types import Budget, RunSpec
+from kernelcast.types import Budget
 
 
 def main() -> None:

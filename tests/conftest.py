@@ -18,5 +18,5 @@ def small_model() -> Iterator[str]:
         if os.environ.get("CI"):
             pytest.fail(f"the real model is missing: {advice}")
         pytest.skip(f"needs a real model: {advice}")
-    with real_model() as base_url:
+    with real_model(threads=2) as base_url:
         yield base_url

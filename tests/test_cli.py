@@ -69,6 +69,8 @@ def test_mistakes_end_in_one_line_that_names_the_fix() -> None:
     assert "softmax" in unknown.output
     assert "Traceback" not in unknown.output
     assert "--base-url and --model" in invoke("search", "softmax", "--forecaster", "llm").output
+    unpriced = invoke("search", "softmax", "--forecast-usd", "1")
+    assert "--price-in and --price-out" in unpriced.output
     assert "installed: measure_all" in invoke("search", "softmax", "--policy", "nope").output
     assert "no run 'nope'" in invoke("show", "nope").output
 

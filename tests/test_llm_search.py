@@ -11,9 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from kernelcast.cli import main
+from kernelcast.events import Forecasted, Settled
 from kernelcast.search import Search
 from kernelcast.store import Store
-from kernelcast.types import Budget, Forecasted, Resource, Settled
+from kernelcast.types import Budget, Resource
 from tests.model_server import Reply, ScriptedServer, kernel_replies
 
 

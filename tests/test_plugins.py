@@ -6,8 +6,8 @@ import pytest
 
 from kernelcast import plugins
 from kernelcast.errors import SetupError, UnknownComponent
+from kernelcast.events import ComponentSpec
 from kernelcast.policies import TopK
-from kernelcast.types import ComponentSpec
 
 THIRD_PARTY = """
 class Mine:

@@ -14,36 +14,39 @@ from typing import Any
 import pytest
 
 from kernelcast.errors import SetupError
+from kernelcast.events import (
+    Decided,
+    Event,
+    Measured,
+    Proposed,
+    Reserved,
+    RunSpec,
+    Settled,
+)
 from kernelcast.farm.local import LocalFarm
 from kernelcast.forecasters.roofline import RooflineForecaster
 from kernelcast.forecasters.trees import TreesForecaster
+from kernelcast.parts import Parts
 from kernelcast.policies import MeasureAll, Selective, TopK
 from kernelcast.proposers.template import TemplateProposer
 from kernelcast.protocols import Farm, Forecaster, Policy, Proposer
-from kernelcast.search import Parts, Search
+from kernelcast.search import Search
 from kernelcast.store import Store
 from kernelcast.strategies import Puct
 from kernelcast.testing import FAKE_DEVICE, SyntheticBackend, synthetic_problem
 from kernelcast.types import (
     Budget,
-    Decided,
-    Event,
     Failure,
     FailureKind,
     Forecast,
     Job,
     Kernel,
-    Measured,
     Measurement,
     Problem,
     ProposalRequest,
     Proposals,
-    Proposed,
     Query,
-    Reserved,
     Resource,
-    RunSpec,
-    Settled,
     Spend,
     Usage,
 )

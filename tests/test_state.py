@@ -8,6 +8,21 @@ from hypothesis import strategies as st
 
 from kernelcast import state as state_module
 from kernelcast.errors import StoreError
+from kernelcast.events import (
+    BudgetChanged,
+    CalibrationRecord,
+    Decided,
+    Event,
+    Forecasted,
+    Measured,
+    Proposed,
+    Reserved,
+    RunEnded,
+    RunSpec,
+    RunStarted,
+    Settled,
+    Voided,
+)
 from kernelcast.state import Calibration, State
 from kernelcast.testing import (
     FAKE_DEVICE,
@@ -19,24 +34,11 @@ from kernelcast.testing import (
 )
 from kernelcast.types import (
     Budget,
-    BudgetChanged,
-    CalibrationRecord,
-    Decided,
     Decision,
-    Event,
     Failure,
     FailureKind,
-    Forecasted,
-    Measured,
     Measurement,
-    Proposed,
-    Reserved,
     Resource,
-    RunEnded,
-    RunSpec,
-    RunStarted,
-    Settled,
-    Voided,
 )
 
 PROBLEM = synthetic_problem()

@@ -15,19 +15,18 @@ from hypothesis import strategies as st
 
 from kernelcast import store as store_module
 from kernelcast.errors import BudgetExceeded, StoreError
-from kernelcast.store import SCHEMA_VERSION, Run, Store, metadata
-from kernelcast.testing import StoreContract, example_history, make_kernel, synthetic_kernels
-from kernelcast.types import (
-    Budget,
+from kernelcast.events import (
     BudgetChanged,
     Event,
     Proposed,
     Reserved,
-    Resource,
     RunStarted,
     Settled,
     Voided,
 )
+from kernelcast.store import SCHEMA_VERSION, Run, Store, metadata
+from kernelcast.testing import StoreContract, example_history, make_kernel, synthetic_kernels
+from kernelcast.types import Budget, Resource
 
 
 class TestSqliteStore(StoreContract):

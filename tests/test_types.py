@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from kernelcast.distribution import Distribution
+from kernelcast.events import EVENT, Decided, RunEnded
 from kernelcast.testing import (
     FAKE_DEVICE,
     SyntheticBackend,
@@ -15,11 +16,9 @@ from kernelcast.testing import (
     synthetic_problem,
 )
 from kernelcast.types import (
-    EVENT,
     Argument,
     Budget,
     Case,
-    Decided,
     Decision,
     Failure,
     FailureKind,
@@ -28,7 +27,6 @@ from kernelcast.types import (
     Measurement,
     Problem,
     Resource,
-    RunEnded,
     Template,
     Usage,
     content_hash,

@@ -3,9 +3,11 @@
 from kernelcast.bins import DEFAULT_BINS, PAPER_BINS, Bins
 from kernelcast.distribution import Distribution
 from kernelcast.errors import KernelcastError
+from kernelcast.events import RunSpec
+from kernelcast.parts import Parts
 from kernelcast.problems import bundled_problems, load_problem
 from kernelcast.protocols import Backend, Farm, Forecaster, Policy, Proposer, Strategy
-from kernelcast.search import Parts, Result, Search
+from kernelcast.search import Result, Search
 from kernelcast.store import Store
 from kernelcast.types import (
     Budget,
@@ -16,7 +18,6 @@ from kernelcast.types import (
     Kernel,
     Measurement,
     Problem,
-    RunSpec,
 )
 
 __all__ = [

@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from typing import Any, Literal
 
 from kernelcast.errors import SetupError, UnknownComponent
-from kernelcast.types import ComponentSpec
+from kernelcast.events import ComponentSpec
 
 GROUP = "kernelcast"
 Kind = Literal["proposer", "forecaster", "policy", "strategy", "backend", "farm"]

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Protocol, runtime_checkable
 
+from kernelcast.events import Event
 from kernelcast.types import (
     Candidate,
     Decision,
     Device,
-    Event,
     Evidence,
     Forecast,
     Job,

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kernelcast.bins import DEFAULT_BINS
 from kernelcast.distribution import Distribution
+from kernelcast.events import CalibrationRecord
+from kernelcast.types import Forecast, Measurement
 
 Floats = NDArray[np.float64]
 
@@ -183,6 +186,30 @@ def auroc(scores: ArrayLike, labels: ArrayLike) -> float:
         return math.nan
     rank_sum = float(_average_ranks(score)[positive].sum())
     return (rank_sum - positives * (positives + 1) / 2.0) / (positives * negatives)
+
+
+def judge(
+    forecast: Forecast | None, measurement: Measurement, *, blind: bool
+) -> CalibrationRecord | None:
+    """Hold the forecast on which a decision was made against what came of it, by every score."""
+    if forecast is None:
+        return None
+    if measurement.log2_speedup is None:
+        return CalibrationRecord(blind=blind, p_ok=forecast.p_ok, ok=False)
+    outcome = measurement.log2_speedup - forecast.anchor_log2_speedup
+    probabilities = forecast.distribution.bin_probabilities(DEFAULT_BINS)
+    true_bin = DEFAULT_BINS.index(2.0**outcome)
+    low, high = forecast.distribution.interval(0.8)
+    return CalibrationRecord(
+        blind=blind,
+        p_ok=forecast.p_ok,
+        ok=True,
+        crps=crps(forecast.distribution, outcome),
+        half_brier=half_brier(probabilities, true_bin),
+        confidence=max(probabilities),
+        bin_correct=probabilities.index(max(probabilities)) == true_bin,
+        inside_80=low <= outcome <= high,
+    )
 
 
 def max_probability(probabilities: ArrayLike) -> float:

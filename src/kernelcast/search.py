@@ -10,94 +10,59 @@ from __future__ import annotations
 import secrets
 import time
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kernelcast import plugins, scoring
-from kernelcast.bins import DEFAULT_BINS
+from kernelcast import scoring
 from kernelcast.canonical import kernel_id
 from kernelcast.errors import BudgetExceeded, SetupError
-from kernelcast.problems import load_problem
-from kernelcast.protocols import Callback, Farm, Forecaster, Policy, Proposer, Strategy
-from kernelcast.state import Pending, State
-from kernelcast.store import Run, Store
-from kernelcast.types import (
-    Budget,
+from kernelcast.events import (
     BudgetChanged,
-    CalibrationRecord,
-    Candidate,
     ComponentSpec,
     Decided,
-    Decision,
     Event,
-    Evidence,
-    Forecast,
     Forecasted,
     Inspected,
+    Measured,
+    Proposed,
+    Reserved,
+    RunEnded,
+    RunSpec,
+    RunStarted,
+    Settled,
+    Voided,
+)
+from kernelcast.parts import DEFAULT_PARTS, Parts
+from kernelcast.problems import load_problem
+from kernelcast.protocols import Callback
+from kernelcast.state import Pending, State
+from kernelcast.store import DEFAULT_STORE, Run, Store
+from kernelcast.types import (
+    Budget,
+    Candidate,
+    Decision,
+    Evidence,
+    Forecast,
     Job,
     Kernel,
-    Measured,
     Measurement,
     Observation,
     Problem,
     ProposalRequest,
     Proposals,
-    Proposed,
     Query,
-    Reserved,
     Resource,
-    RunEnded,
-    RunSpec,
-    RunStarted,
-    Settled,
     Spend,
     Usage,
     View,
-    Voided,
     content_hash,
 )
 
-DEFAULT_STORE = Path(".kernelcast/store.db")
-DEFAULT_PARTS: Mapping[plugins.Kind, str] = {
-    "proposer": "template",
-    "forecaster": "trees",
-    "policy": "selective",
-    "strategy": "puct",
-    "backend": "cpp",
-    "farm": "local",
-}
 _FRUITLESS_LIMIT = 30  # requests in a row that brought nothing new before proposals count as spent
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The five parts a search is made of, as live objects."""
-
-    proposer: Proposer
-    forecaster: Forecaster
-    policy: Policy
-    strategy: Strategy
-    farm: Farm
-
-    @classmethod
-    def build(cls, components: Mapping[str, ComponentSpec]) -> Parts:
-        """Build the parts that a spec names; what it leaves out is the default."""
-
-        def part(kind: plugins.Kind, **injected: Any) -> Any:
-            spec = components.get(kind, ComponentSpec(name=DEFAULT_PARTS[kind]))
-            return plugins.build(kind, spec, **injected)
-
-        return cls(
-            proposer=part("proposer"),
-            forecaster=part("forecaster"),
-            policy=part("policy"),
-            strategy=part("strategy"),
-            farm=part("farm", backend=part("backend")),
-        )
 
 
 @dataclass(frozen=True)
@@ -428,7 +393,11 @@ class Search:
         cached: bool = False,
     ) -> None:
         pending = self.state.pending.get(kernel.id) if purpose == "search" else None
-        calibration = _judge(pending, measurement) if pending else None
+        calibration = (
+            scoring.judge(pending.candidate.forecast, measurement, blind=pending.audit)
+            if pending
+            else None
+        )
         measured = Measured(
             measurement=measurement, purpose=purpose, cached=cached, calibration=calibration
         )
@@ -478,6 +447,7 @@ class Search:
             parent_measured=parent.origin != "forecast",
             count=count,
             seed=seed,
+            fruitless=self._fruitless,
         )
         entry = self._reserve(f"proposal-{state.attempts}", proposer.quote(request))
         if self._stop is not None:
@@ -609,7 +579,7 @@ class Search:
         pool = [
             each.model_copy(update={"forecast": self._fresh[key]}) if key in self._fresh else each
             for key, each in state.open.items()
-            if key not in self._thinking
+            if key in self._fresh or each.forecast is not None
         ]
         decisions = self.parts.policy.decide(pool, view)
         if not decisions:
@@ -662,26 +632,3 @@ def _settle(entry: str | None, usage: Usage, resources: tuple[Resource, Resource
         return []
     tokens, usd = resources
     return [Settled(entry=entry, spend={tokens: usage.tokens, usd: usage.usd})]
-
-
-def _judge(pending: Pending, measurement: Measurement) -> CalibrationRecord | None:
-    """Hold the forecast on which the decision was made against what came of it."""
-    forecast = pending.candidate.forecast
-    if forecast is None:
-        return None
-    if measurement.log2_speedup is None:
-        return CalibrationRecord(blind=pending.audit, p_ok=forecast.p_ok, ok=False)
-    outcome = measurement.log2_speedup - forecast.anchor_log2_speedup
-    probabilities = forecast.distribution.bin_probabilities(DEFAULT_BINS)
-    true_bin = DEFAULT_BINS.index(2.0**outcome)
-    low, high = forecast.distribution.interval(0.8)
-    return CalibrationRecord(
-        blind=pending.audit,
-        p_ok=forecast.p_ok,
-        ok=True,
-        crps=scoring.crps(forecast.distribution, outcome),
-        half_brier=scoring.half_brier(probabilities, true_bin),
-        confidence=max(probabilities),
-        bin_correct=probabilities.index(max(probabilities)) == true_bin,
-        inside_80=low <= outcome <= high,
-    )

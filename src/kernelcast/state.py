@@ -12,26 +12,22 @@ from collections import Counter
 from pydantic import BaseModel
 
 from kernelcast.errors import StoreError
-from kernelcast.types import (
-    Budget,
+from kernelcast.events import (
     BudgetChanged,
     CalibrationRecord,
-    Candidate,
     Decided,
     Event,
     Forecasted,
     Inspected,
     Measured,
-    Measurement,
-    Node,
     Proposed,
     Reserved,
-    Resource,
     RunEnded,
     RunStarted,
     Settled,
     Voided,
 )
+from kernelcast.types import Budget, Candidate, Measurement, Node, Resource
 
 ARCHIVE_LIMIT = 1_000
 _ARCHIVE_SLACK = 100  # sorting once a hundred insertions keeps eviction cheap and exact

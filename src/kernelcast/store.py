@@ -23,24 +23,21 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DatabaseError, IntegrityError
 
 from kernelcast.errors import BudgetExceeded, StoreError
-from kernelcast.state import State
-from kernelcast.types import (
+from kernelcast.events import (
     EVENT,
-    Budget,
     BudgetChanged,
     Event,
-    Kernel,
     Measured,
-    Measurement,
     Proposed,
     Reserved,
-    Resource,
     RunStarted,
     Settled,
     Voided,
-    content_hash,
 )
+from kernelcast.state import State
+from kernelcast.types import Budget, Kernel, Measurement, Resource, content_hash
 
+DEFAULT_STORE = Path(".kernelcast/store.db")
 SCHEMA_VERSION = "0001"
 SNAPSHOT_EVERY = 5_000
 _CAP_SLACK = 1e-9  # caps are sums of floats; a rounding error is not an overrun

@@ -1,4 +1,4 @@
-"""The frozen records that cross module boundaries, and the typed events a run is made of.
+"""The frozen records that cross module boundaries.
 
 Only data and what can be derived from it alone: no I/O, no policy, no language knowledge.
 Speedups are log2 and, unless a name says otherwise, against the problem's reference kernel.
@@ -11,9 +11,9 @@ import itertools
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
 
 from kernelcast.distribution import Distribution
 from kernelcast.expression import evaluate
@@ -355,7 +355,10 @@ class Query(Record):
 
 
 class ProposalRequest(Record):
-    """A wish for children of one parent; `ordinal` numbers the requests of a run."""
+    """A wish for children of one parent; `ordinal` numbers the requests of a run.
+
+    `fruitless` counts the requests just before that brought nothing new: look further afield.
+    """
 
     ordinal: int
     problem: Problem
@@ -366,6 +369,7 @@ class ProposalRequest(Record):
     parent_measured: bool
     count: int
     seed: int
+    fruitless: int = 0
 
 
 class Proposals(Record):
@@ -407,150 +411,3 @@ class Budget(Record):
         """The caps the ledger enforces."""
         stated = self.model_dump(exclude={"candidates"}, exclude_none=True)
         return {Resource(name): float(cap) for name, cap in stated.items()}
-
-
-# ------------------------------------------------------------------------------------ events
-
-
-class ComponentSpec(Record):
-    """A component by name and options, from which it can be built again."""
-
-    name: str
-    options: Mapping[str, Any] = {}
-
-
-class RunSpec(Record):
-    """How a run was put together, so that `resume` needs nothing but the store."""
-
-    seed: int = 0
-    inspect: bool = False
-    reuse: bool = True
-    components: Mapping[str, ComponentSpec] = {}
-
-
-class CalibrationRecord(Record):
-    """One forecast held against its outcome; `blind` where the forecast had no say in measuring."""
-
-    blind: bool
-    p_ok: float
-    ok: bool
-    crps: float | None = None
-    half_brier: float | None = None
-    confidence: float | None = None
-    bin_correct: bool | None = None
-    inside_80: bool | None = None
-
-
-class RunStarted(Record):
-    """The run exists; its seed kernel is the first parent and the reference of all speedups."""
-
-    kind: Literal["run_started"] = "run_started"
-    spec: RunSpec
-    problem: Problem
-    device: Device
-    seed_kernel_id: str
-    budget: Budget
-
-
-class BudgetChanged(Record):
-    """The caps are now these."""
-
-    kind: Literal["budget_changed"] = "budget_changed"
-    budget: Budget
-
-
-class Proposed(Record):
-    """A kernel was proposed; a duplicate of an earlier one goes no further."""
-
-    kind: Literal["proposed"] = "proposed"
-    kernel_id: str
-    parent_id: str
-    proposer: str
-    request: int
-    duplicate: bool = False
-
-
-class Inspected(Record):
-    """Compile-only evidence of a candidate."""
-
-    kind: Literal["inspected"] = "inspected"
-    kernel_id: str
-    evidence: Evidence
-
-
-class Forecasted(Record):
-    """A forecast of an open candidate; a later one replaces an earlier one."""
-
-    kind: Literal["forecasted"] = "forecasted"
-    kernel_id: str
-    forecast: Forecast
-
-
-class Decided(Record):
-    """The policy's word on a candidate; `log2_speedup` is the forecast median where trusted."""
-
-    kind: Literal["decided"] = "decided"
-    kernel_id: str
-    decision: Decision
-    log2_speedup: float | None = None
-
-
-class Reserved(Record):
-    """This much may be spent under this entry; refused where a cap would be passed."""
-
-    kind: Literal["reserved"] = "reserved"
-    entry: str
-    spend: Spend
-
-
-class Settled(Record):
-    """The entry cost this much; `unknown` where a crash hid the true amount.
-
-    What was spent is recorded as it was, even where a server took more than it was allowed.
-    """
-
-    kind: Literal["settled"] = "settled"
-    entry: str
-    spend: Spend
-    unknown: bool = False
-
-
-class Voided(Record):
-    """The entry cost nothing and is closed."""
-
-    kind: Literal["voided"] = "voided"
-    entry: str
-
-
-class Measured(Record):
-    """A measurement arrived. `confirmation` is the second, independent one of a new best."""
-
-    kind: Literal["measured"] = "measured"
-    measurement: Measurement
-    purpose: Literal["reference", "search", "confirmation"]
-    cached: bool = False
-    calibration: CalibrationRecord | None = None
-
-
-class RunEnded(Record):
-    """The run stopped for this reason; it may be resumed with a larger budget."""
-
-    kind: Literal["run_ended"] = "run_ended"
-    reason: str
-
-
-Event = Annotated[
-    RunStarted
-    | BudgetChanged
-    | Proposed
-    | Inspected
-    | Forecasted
-    | Decided
-    | Reserved
-    | Settled
-    | Voided
-    | Measured
-    | RunEnded,
-    Field(discriminator="kind"),
-]
-EVENT: TypeAdapter[Event] = TypeAdapter(Event)

@@ -16,7 +16,14 @@ from kernelcast.canonical import kernel_id
 from kernelcast.devices import detect_cpu
 from kernelcast.errors import ProblemError, SetupError
 from kernelcast.protocols import Backend
-from kernelcast.types import FailureKind, Kernel, Measurement, Problem, Resource, Timing
+from kernelcast.types import (
+    FailureKind,
+    Kernel,
+    Measurement,
+    Problem,
+    Resource,
+    Timing,
+)
 
 from .conftest import SEED, make_problem
 

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 from kernelcast.backends._verify import Layout, Sample, make_inputs, oracle
 from kernelcast.errors import ProblemError
 from kernelcast.problems import bundled_problems, load_problem
-from kernelcast.types import Argument, Case, Failure, FailureKind, Fill, Problem, Tolerance
+from kernelcast.types import (
+    Argument,
+    Case,
+    Failure,
+    FailureKind,
+    Fill,
+    Problem,
+    Tolerance,
+)
 
 IDENTITY = "def reference(x, *, N):\n    return x\n"
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from kernelcast.protocols import Backend
-from kernelcast.types import Device, Evidence, Job, Kernel, Measurement, Problem, Spend
+from kernelcast.types import (
+    Device,
+    Evidence,
+    Job,
+    Kernel,
+    Measurement,
+    Problem,
+    Spend,
+)
 
 
 class LocalFarm:

@@ -19,7 +19,14 @@ from kernelcast.canonical import canonical_source
 from kernelcast.distribution import Distribution
 from kernelcast.errors import SetupError
 from kernelcast.llm import Client, Endpoint, Message, device_text, problem_text
-from kernelcast.types import FailureKind, Forecast, Observation, Query, Resource, Spend
+from kernelcast.types import (
+    FailureKind,
+    Forecast,
+    Observation,
+    Query,
+    Resource,
+    Spend,
+)
 
 _BINS = {each.name: each for each in (DEFAULT_BINS, PAPER_BINS)}
 _POINTS = 100

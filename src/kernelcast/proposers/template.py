@@ -11,9 +11,17 @@ import numpy as np
 
 from kernelcast.canonical import kernel_id
 from kernelcast.errors import SetupError
-from kernelcast.types import Kernel, Parameters, ProposalRequest, Proposals, Spend, Template
+from kernelcast.types import (
+    Kernel,
+    Parameters,
+    Problem,
+    ProposalRequest,
+    Proposals,
+    Spend,
+    Template,
+)
 
-_TRIES = 200  # draws per wanted kernel before a space is taken to be all but unsatisfiable
+_TRIES = 100  # draws before a space, or a neighbourhood, is taken to be all but unsatisfiable
 
 
 @dataclass(frozen=True)
@@ -41,22 +49,42 @@ class TemplateProposer:
         parent = request.parent.parameters
         if parent is not None and not _within(template, parent):
             parent = None
-        found: dict[str, Kernel] = {}
+        # Where the parent's neighbourhood has nothing new, look ever further away.
+        local = self.local * 0.5**request.fruitless if parent is not None else 0.0
+        drawn: dict[tuple[int | float | str, ...], Kernel] = {}
         for _ in range(_TRIES * request.count):
-            if len(found) == request.count:
+            if len(drawn) == request.count:
                 break
-            near = parent is not None and rng.random() < self.local
-            draw = _neighbour(template, parent, rng) if near and parent else _random(template, rng)
-            if template.admits(draw):
-                source = template.render(draw)
-                kernel = Kernel(
-                    id=kernel_id(source, request.problem.language),
-                    language=request.problem.language,
-                    source=source,
-                    parameters=draw,
-                )
-                found.setdefault(kernel.id, kernel)
-        return Proposals(kernels=tuple(found.values()), exhausted=not found)
+            configuration = _draw(template, parent if rng.random() < local else None, rng)
+            if configuration is None:
+                continue
+            key = tuple(configuration.values())
+            if key not in drawn:
+                drawn[key] = _kernel(request.problem, template, configuration)
+        return Proposals(kernels=tuple(drawn.values()), exhausted=not drawn)
+
+
+def _kernel(
+    problem: Problem, template: Template, configuration: dict[str, int | float | str]
+) -> Kernel:
+    source = template.render(configuration)
+    return Kernel(
+        id=kernel_id(source, problem.language),
+        language=problem.language,
+        source=source,
+        parameters=configuration,
+    )
+
+
+def _draw(
+    template: Template, parent: Parameters | None, rng: np.random.Generator
+) -> dict[str, int | float | str] | None:
+    """An admitted configuration, near the parent if there is one; None after many tries."""
+    for _ in range(_TRIES):
+        draw = _neighbour(template, parent, rng) if parent is not None else _random(template, rng)
+        if template.admits(draw):
+            return draw
+    return None
 
 
 def _within(template: Template, parameters: Parameters) -> bool:

@@ -15,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelcast.bins import DEFAULT_BINS
+from kernelcast.events import Decided, Event, Measured
 from kernelcast.state import State
-from kernelcast.types import Decided, Event, Measured, Resource
+from kernelcast.types import Resource
 
 _REFRESH_S = 0.25
 _UNIFORM_HALF_BRIER = 0.5 * (1.0 - 1.0 / DEFAULT_BINS.count)

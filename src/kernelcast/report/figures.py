@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from kernelcast.events import Measured
 from kernelcast.store import Run
-from kernelcast.types import Measured
 
 _COLOURS = ("#1f6feb", "#d1582b", "#2b8a3e", "#8250df")
 

@@ -17,6 +17,14 @@ import numpy as np
 
 from kernelcast.canonical import kernel_id
 from kernelcast.errors import BudgetExceeded, SetupError, StoreError
+from kernelcast.events import (
+    Event,
+    Measured,
+    Proposed,
+    Reserved,
+    Settled,
+    Voided,
+)
 from kernelcast.protocols import Backend, Farm, Forecaster, Policy, Proposer, Strategy
 from kernelcast.state import State
 from kernelcast.testing.fakes import (
@@ -35,25 +43,19 @@ from kernelcast.testing.fakes import (
 from kernelcast.types import (
     Candidate,
     Case,
-    Event,
     FailureKind,
     Forecast,
     Job,
     Kernel,
-    Measured,
     Measurement,
     Node,
     Observation,
     Problem,
     ProposalRequest,
-    Proposed,
     Query,
-    Reserved,
     Resource,
-    Settled,
     Spend,
     Usage,
-    Voided,
     content_hash,
 )
 

@@ -1,0 +1,40 @@
+"""The command line: thin. Results go to standard output, progress and errors to standard error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kernelcast.cli.demo import demo
+from kernelcast.cli.forecast import forecast
+from kernelcast.cli.runs import list_runs, resume, search, show
+from kernelcast.cli.setup import doctor, init
+from kernelcast.errors import KernelcastError
+
+
+class _Group(click.Group):
+    """Turns kernelcast's own errors into one line without a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KernelcastError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="kernelcast")
+def main() -> None:
+    """Find faster kernels with fewer hardware measurements.
+
+    \b
+    Start here:
+      kernelcast demo                 the whole idea in under 90 seconds
+      kernelcast search softmax       a real search on a bundled problem
+      kernelcast init my_kernel       a problem folder of your own
+    """
+
+
+for _command in (demo, doctor, forecast, init, list_runs, resume, search, show):
+    main.add_command(_command)

@@ -1,0 +1,122 @@
+"""What several commands share: consoles, options, budgets, and running under a live view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+from rich.console import Console
+
+from kernelcast.errors import SetupError
+from kernelcast.events import ComponentSpec
+from kernelcast.report.console import Progress
+from kernelcast.search import Result, Search
+from kernelcast.store import DEFAULT_STORE
+from kernelcast.types import Budget
+
+OUT = Console()
+ERR = Console(stderr=True)
+
+
+def store_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option that names the store."""
+    return click.option(
+        "--store",
+        envvar="KERNELCAST_STORE",
+        default=str(DEFAULT_STORE),
+        show_default=True,
+        help="The store: a file (SQLite) or a database URL.",
+    )(command)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+
+
+def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that name a language model's endpoint."""
+    for option in (
+        click.option("--model", help="Model name at the endpoint."),
+        click.option(
+            "--base-url", help="OpenAI-compatible endpoint, e.g. http://localhost:8000/v1."
+        ),
+        click.option(
+            "--api-key-env",
+            default="KERNELCAST_API_KEY",
+            show_default=True,
+            help="Environment variable that holds the key; local servers need none.",
+        ),
+        click.option(
+            "--price-out",
+            "usd_per_million_output_tokens",
+            type=float,
+            default=0.0,
+            help="Dollars per million tokens written, for the ledger.",
+        ),
+        click.option(
+            "--price-in",
+            "usd_per_million_input_tokens",
+            type=float,
+            default=0.0,
+            help="Dollars per million tokens read, for the ledger.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that cap what may be spent."""
+    for option in (
+        click.option("--proposal-usd", type=float, help="Cap on dollars for proposals."),
+        click.option("--forecast-usd", type=float, help="Cap on dollars for forecasts."),
+        click.option("--candidates", type=int, help="Stop after this many candidates."),
+        click.option("--device-seconds", type=float, help="Cap on device seconds."),
+        click.option("--measurements", "-n", type=int, help="Cap on kernels measured."),
+    ):
+        command = option(command)
+    return command
+
+
+def run_watched(search: Search, budget: Budget, title: str, *, quiet: bool) -> Result:
+    """Run a search under a live view on standard error."""
+    progress = Progress(Console(stderr=True, quiet=quiet))
+    search.callbacks.append(progress)
+    search.begin(budget)
+    progress.watch(search.state, title)
+    try:
+        return search.run(budget)
+    finally:
+        progress.close()
+
+
+MODEL_KEYS = (
+    "base_url",
+    "model",
+    "api_key_env",
+    "usd_per_million_input_tokens",
+    "usd_per_million_output_tokens",
+)
+
+
+def component(name: str, model: dict[str, Any]) -> ComponentSpec:
+    """A component by name; a language model gets its endpoint."""
+    if name != "llm":
+        return ComponentSpec(name=name)
+    if not model["base_url"] or not model["model"]:
+        raise SetupError("a language model needs --base-url and --model")
+    return ComponentSpec(name="llm", options=model)
+
+
+def budget_of(options: dict[str, Any], default_measurements: int | None) -> Budget:
+    """The budget the options state, or so many measurements where they state nothing."""
+    caps = {
+        "measurements": options["measurements"],
+        "device_s": options["device_seconds"],
+        "forecast_usd": options["forecast_usd"],
+        "proposal_usd": options["proposal_usd"],
+        "candidates": options["candidates"],
+    }
+    if all(cap is None for cap in caps.values()):
+        caps["measurements"] = default_measurements
+    return Budget(**caps)
