@@ -31,11 +31,11 @@ from kernelcast.events import (
 )
 from kernelcast.problems import load_problem
 from kernelcast.store import Run, Store
+from kernelcast.testing import FAKE_DEVICE
 from kernelcast.types import (
     Budget,
     CaseTiming,
     Decision,
-    Device,
     Failure,
     FailureKind,
     Forecast,
@@ -48,15 +48,6 @@ from kernelcast.types import (
 
 POOL = 16
 MEASURED_PER_POOL = 4
-DEVICE = Device(
-    name="bench",
-    kind="cpu",
-    cores=1,
-    clock_hz=1e9,
-    peak_flops={"float32": 1e9},
-    bandwidth_bytes_s=1e9,
-    source="invented for this bench",
-)
 
 
 def measurement(rng: np.random.Generator, kernel: str, log2_speedup: float) -> Measurement:
@@ -188,7 +179,7 @@ def main() -> None:
             started = RunStarted(
                 spec=RunSpec(seed=arguments.seed),
                 problem=problem,
-                device=DEVICE,
+                device=FAKE_DEVICE,
                 seed_kernel_id=seed_kernel.id,
                 budget=Budget(),
             )

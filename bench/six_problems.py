@@ -10,12 +10,16 @@ against the naive seed kernel. Reported is that last ratio, never the one the se
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import platform
 import secrets
+import shlex
+import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.events import RunSpec
@@ -36,7 +40,7 @@ def main() -> None:
     names, measurements = bundled_problems(), arguments.measurements
     if arguments.quick:
         names, measurements = ["cross_entropy", "softmax"], 12
-    problems: dict[str, dict[str, float | int | bool]] = {}
+    problems: dict[str, dict[str, Any]] = {}
     backend = CppBackend()
     with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "store.db") as store:
         for name in names:
@@ -54,6 +58,7 @@ def main() -> None:
                 "resolved": timing.resolved,
                 "considered": result.state.considered,
                 "measured": result.state.measured,
+                "ended": result.state.ended or "",
                 "seconds": round(time.monotonic() - began, 1),
             }
             print(name, json.dumps(problems[name]), flush=True)
@@ -65,9 +70,13 @@ def main() -> None:
             "of": len(problems),
             "measurements": measurements,
             "seed": arguments.seed,
-            "toolchain": backend.toolchain,
+            "command": shlex.join(["python", *sys.argv]),
+            "versions": {
+                "python": platform.python_version(),
+                "kernelcast": importlib.metadata.version("kernelcast"),
+                "toolchain": backend.toolchain,
+            },
             "device": backend.device.id,
-            "python": platform.python_version(),
         }
     )
     if arguments.out:

@@ -12,6 +12,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateTable
 
 from kernelcast import store as store_module
 from kernelcast.errors import BudgetExceeded, StoreError
@@ -315,3 +317,17 @@ def test_a_thousand_kernels_can_be_looked_up_at_once(store: Store) -> None:
         kernels,
     )
     assert len(run.seen(kernel.id for kernel in kernels)) == 1_000
+
+
+def test_schema_and_ledger_compile_for_postgresql() -> None:
+    """Nothing here is SQLite's alone; running on a PostgreSQL server is its own issue."""
+    dialect = postgresql.dialect()
+    for table in store_module.metadata.sorted_tables:
+        assert table.name in str(CreateTable(table).compile(dialect=dialect))
+    for statement in (
+        store_module._RESERVE,
+        store_module._SETTLE_ACCOUNT,
+        store_module._SETTLE_ENTRY,
+        store_module._OPEN_ENTRY,
+    ):
+        assert str(statement.compile(dialect=dialect))

@@ -62,6 +62,7 @@ from kernelcast.types import (
     content_hash,
 )
 
+INTERRUPTED = "interrupted"
 _FRUITLESS_LIMIT = 30  # requests in a row that brought nothing new before proposals count as spent
 
 
@@ -306,7 +307,7 @@ class Search:
                 for future in finished:
                     tasks.pop(future)(future.result())
         except KeyboardInterrupt:
-            self._stop = "interrupted"
+            self._stop = INTERRUPTED
         finally:
             thinkers.shutdown(wait=True, cancel_futures=True)
             self.parts.farm.close()

@@ -13,10 +13,10 @@ from kernelcast.canonical import canonical_source, kernel_id
 from kernelcast.errors import ModelError, SetupError
 from kernelcast.forecasters.llm import LlmForecaster
 from kernelcast.protocols import Forecaster
+from kernelcast.testing import FAKE_DEVICE, ForecasterContract
 from kernelcast.types import (
     Argument,
     Case,
-    Device,
     FailureKind,
     Forecast,
     Kernel,
@@ -60,15 +60,6 @@ PROBLEM = Problem(
     oracle_source="",
     seed_source=ANCHOR,
 )
-DEVICE = Device(
-    name="Some CPU",
-    kind="cpu",
-    cores=2,
-    clock_hz=2.5e9,
-    peak_flops={"float32": 1.6e11},
-    bandwidth_bytes_s=2e10,
-    source="invented for tests",
-)
 
 
 def kernel(source: str) -> Kernel:
@@ -78,7 +69,7 @@ def kernel(source: str) -> Kernel:
 def query(candidate: str = CANDIDATE) -> Query:
     return Query(
         problem=PROBLEM,
-        device=DEVICE,
+        device=FAKE_DEVICE,
         candidate=kernel(candidate),
         anchor=kernel(ANCHOR),
         anchor_log2_speedup=1.0,
@@ -203,7 +194,7 @@ def test_the_prompt_holds_the_facts_and_no_word_of_a_kernel_s_author() -> None:
         "y = 2 x",
         "float32[N]",
         "main: N=65536: x[65536], y[65536]",
-        "Some CPU",
+        FAKE_DEVICE.name,
         "160 GFLOP/s float32",
         "20 GB/s",
         "1.25 ms, 2 times as fast as the reference",
@@ -289,3 +280,14 @@ def test_a_real_model_forecasts_a_pair(small_model: str) -> None:
     assert told.usage.tokens <= quote[Resource.FORECAST_TOKENS]
     assert 0 < told.usage.usd <= quote[Resource.FORECAST_USD]
     assert told.usage.seconds > 0
+
+
+class TestLlmForecaster(ForecasterContract):
+    def setup_method(self) -> None:
+        self.server = ScriptedServer(answer([4, 3, 2, 1], [10] * 9)).__enter__()
+
+    def teardown_method(self) -> None:
+        self.server.__exit__()
+
+    def make(self) -> LlmForecaster:
+        return LlmForecaster(base_url=self.server.base_url, model="m")

@@ -9,27 +9,19 @@ from kernelcast.errors import ModelError
 from kernelcast.problems import load_problem
 from kernelcast.proposers.llm import LlmProposer
 from kernelcast.protocols import Proposer
-from kernelcast.types import Device, Kernel, ProposalRequest, Resource
+from kernelcast.testing import FAKE_DEVICE, ProposerContract
+from kernelcast.types import Kernel, ProposalRequest, Resource
 from tests.model_server import KERNELS, Reply, ScriptedServer, kernel_replies
 
 PROBLEM = load_problem("softmax")
 PARENT = "// keep this comment\n" + PROBLEM.seed_source
-DEVICE = Device(
-    name="Some CPU",
-    kind="cpu",
-    cores=2,
-    clock_hz=2.5e9,
-    peak_flops={"float32": 1.6e11},
-    bandwidth_bytes_s=2e10,
-    source="invented for tests",
-)
 
 
 def request(count: int = 1, seed: int = 1, *, measured: bool = True) -> ProposalRequest:
     return ProposalRequest(
         ordinal=0,
         problem=PROBLEM,
-        device=DEVICE,
+        device=FAKE_DEVICE,
         parent=Kernel(id=kernel_id(PARENT, "cpp"), language="cpp", source=PARENT),
         parent_log2_speedup=0.5849625,
         parent_runtime_s=0.0061,
@@ -104,7 +96,7 @@ def test_the_prompt_holds_the_facts(measured: bool, origin: str) -> None:
         PROBLEM.summary,
         "narrow: R=8000, C=120: x[8000, 120], y[8000, 120]",
         "1e-08 + 0.0001 * |expected|",
-        "Some CPU",
+        FAKE_DEVICE.name,
         PARENT.strip(),
         "6.1 ms",
         "1.5 times as fast as the reference",
@@ -136,3 +128,14 @@ def test_a_real_model_is_asked_and_whatever_it_says_is_a_value(small_model: str)
     assert 0 < proposals.usage.output_tokens <= 40
     assert proposals.usage.tokens <= part.quote(request())[Resource.PROPOSAL_TOKENS]
     assert proposals.usage.seconds > 0
+
+
+class TestLlmProposer(ProposerContract):
+    def setup_method(self) -> None:
+        self.server = ScriptedServer(*kernel_replies()).__enter__()
+
+    def teardown_method(self) -> None:
+        self.server.__exit__()
+
+    def make(self) -> LlmProposer:
+        return proposer(self.server)

@@ -26,7 +26,7 @@ from kernelcast.parts import Parts
 from kernelcast.problems import load_problem
 from kernelcast.report.console import archive_table, summary, summary_table
 from kernelcast.report.figures import best_so_far, draw_best_so_far
-from kernelcast.search import Result, Search
+from kernelcast.search import INTERRUPTED, Result, Search
 from kernelcast.store import Store
 
 
@@ -105,6 +105,8 @@ def _finish(result: Result, out: Path | None, as_json: bool) -> None:
     OUT.print(summary_table(result.state, f"Run {result.run}"))
     where = f"written to {out}" if out else f"kernelcast show {result.run} --kernel"
     OUT.print(f"best kernel: {where}")
+    if result.state.ended == INTERRUPTED:
+        OUT.print(f"to go on: kernelcast resume {result.run}")
 
 
 @click.command()
