@@ -321,7 +321,7 @@ def test_a_thousand_kernels_can_be_looked_up_at_once(store: Store) -> None:
 
 def test_schema_and_ledger_compile_for_postgresql() -> None:
     """Nothing here is SQLite's alone; running on a PostgreSQL server is its own issue."""
-    dialect = postgresql.dialect()
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
     for table in store_module.metadata.sorted_tables:
         assert table.name in str(CreateTable(table).compile(dialect=dialect))
     for statement in (
