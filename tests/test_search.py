@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
+import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -323,8 +326,6 @@ def test_a_model_call_in_flight_at_a_crash_is_charged_at_its_reservation(store: 
 def test_slow_proposers_are_asked_at_once_and_their_answers_used_as_they_come(
     store: Store,
 ) -> None:
-    import threading
-
     barrier = threading.Barrier(2, timeout=10)
 
     @dataclass(frozen=True)
@@ -345,9 +346,31 @@ def test_slow_proposers_are_asked_at_once_and_their_answers_used_as_they_come(
     assert len({event.request for event in proposed}) >= 8
 
 
-def test_all_slots_are_kept_busy(store: Store) -> None:
-    import threading
+def test_an_interrupt_does_not_wait_for_a_model_that_is_thinking(store: Store) -> None:
+    """Ctrl-C while an answer is awaited ends the run at once and charges what was promised."""
+    forever = threading.Event()
 
+    @dataclass(frozen=True)
+    class Pondering(TemplateProposer):
+        concurrency: int = 1
+
+        def quote(self, request: ProposalRequest) -> Spend:
+            return {Resource.PROPOSAL_TOKENS: 500.0, Resource.PROPOSAL_USD: 0.5}
+
+        def propose(self, request: ProposalRequest) -> Proposals:
+            _thread.interrupt_main()
+            forever.wait(60)
+            return Proposals(kernels=())
+
+    began = time.monotonic()
+    state = start(store, make_parts(proposer=Pondering())).run(Budget(candidates=5)).state
+    assert time.monotonic() - began < 20
+    assert state.ended == "interrupted"
+    assert state.spent[Resource.PROPOSAL_TOKENS] == 500
+    forever.set()
+
+
+def test_all_slots_are_kept_busy(store: Store) -> None:
     @dataclass
     class Counting:
         inner: LocalFarm
@@ -382,8 +405,6 @@ def test_all_slots_are_kept_busy(store: Store) -> None:
 
     class Sleepy(SyntheticBackend):
         def measure(self, problem: Problem, kernel: Kernel, seed: int) -> Measurement:
-            import time
-
             time.sleep(0.05)
             return super().measure(problem, kernel, seed)
 

@@ -8,10 +8,11 @@ started whenever anything ends, and only this thread touches the run.
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 import tomllib
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -284,7 +285,6 @@ class Search:
         self.begin(budget if budget is not None else self._budget_so_far())
         tasks: dict[Future[Any], Callable[[Any], None]] = {}
         slow = max(self.parts.proposer.concurrency, self.parts.forecaster.concurrency)
-        thinkers = ThreadPoolExecutor(max_workers=max(1, 2 * slow), thread_name_prefix="think")
         # Where thinking is slow, one decided job a slot waits in front of the device.
         ahead = self.parts.farm.slots if slow else 0
 
@@ -292,7 +292,7 @@ class Search:
             if concurrency == 0:
                 done(work())
             else:
-                tasks[thinkers.submit(work)] = done
+                tasks[_in_background(work)] = done
 
         try:
             while True:
@@ -309,7 +309,6 @@ class Search:
         except KeyboardInterrupt:
             self._stop = INTERRUPTED
         finally:
-            thinkers.shutdown(wait=True, cancel_futures=True)
             self.parts.farm.close()
         self._abandon_unfinished()
         self._append([RunEnded(reason=self._stop or "nothing left to try")])
@@ -622,6 +621,20 @@ class Search:
     def _seed(self, purpose: str) -> int:
         """A seed that depends on the run's seed and the purpose alone, so that resuming agrees."""
         return int(content_hash(f"{self.spec.seed} {purpose}")[:15], 16)
+
+
+def _in_background(work: Callable[[], Any]) -> Future[Any]:
+    """Start slow thinking on a thread of its own; one that is abandoned keeps nobody waiting."""
+    future: Future[Any] = Future()
+
+    def think() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=think, name="think", daemon=True).start()
+    return future
 
 
 _PROPOSAL = (Resource.PROPOSAL_TOKENS, Resource.PROPOSAL_USD)

@@ -195,8 +195,8 @@ def test_the_prompt_holds_the_facts_and_no_word_of_a_kernel_s_author() -> None:
         "float32[N]",
         "main: N=65536: x[65536], y[65536]",
         FAKE_DEVICE.name,
-        "160 GFLOP/s float32",
-        "20 GB/s",
+        "1000 GFLOP/s float32",
+        "100 GB/s",
         "1.25 ms, 2 times as fast as the reference",
         canonical_source(ANCHOR, "cpp").strip(),
     ):
