@@ -85,6 +85,7 @@ def test_doctor_tells_what_works_and_what_to_install() -> None:
     assert result.exit_code == 0
     assert "C++ kernels" in result.output
     assert "level S0" in result.output
+    assert "kernelcast[ray]" in result.output or "works    ray" in result.output
     rows = {row["check"]: row for row in json.loads(invoke("doctor", "--json").stdout)}
     assert rows["C++ kernels"]["works"]
     assert not rows["sandbox"]["works"]

@@ -12,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
 from kernelcast.backends.cpp import CppBackend
@@ -70,7 +71,7 @@ def doctor(as_json: bool) -> None:
         table = Table(box=None, pad_edge=False, show_header=False)
         for check, ok, detail in checks:
             mark = "[green]works[/]" if ok else "[yellow]missing[/]"
-            table.add_row(check, mark, detail)
+            table.add_row(check, mark, escape(detail))
         OUT.print(table)
         OUT.print(f"bundled problems: {', '.join(bundled_problems())}")
     if not {check: ok for check, ok, _ in checks}["C++ kernels"]:
