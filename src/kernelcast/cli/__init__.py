@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from kernelcast.cli.data import data
 from kernelcast.cli.demo import demo
 from kernelcast.cli.forecast import forecast
 from kernelcast.cli.runs import list_runs, resume, search, show
@@ -36,5 +37,5 @@ def main() -> None:
     """
 
 
-for _command in (demo, doctor, forecast, init, list_runs, resume, search, show):
+for _command in (data, demo, doctor, forecast, init, list_runs, resume, search, show):
     main.add_command(_command)
