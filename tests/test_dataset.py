@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from kernelcast import dataset
 from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
-from kernelcast.canonical import kernel_id
+from kernelcast.canonical import canonical_parameters, kernel_id
 from kernelcast.dataset import Row, Rows
 from kernelcast.errors import MissingExtra, SetupError
 from kernelcast.events import Measured
@@ -257,8 +257,8 @@ def test_parameters_have_one_text_whatever_their_order(
         name: float(value) if isinstance(value, int) and shuffler.random() < 0.5 else value
         for name, value in items
     }
-    text = dataset.canonical_parameters(parameters)
-    assert dataset.canonical_parameters(as_floats) == text
+    text = canonical_parameters(parameters)
+    assert canonical_parameters(as_floats) == text
     assert json.loads(text) == parameters
 
 

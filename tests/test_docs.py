@@ -63,9 +63,9 @@ def test_every_dependency_has_its_line() -> None:
 def test_every_built_in_component_can_be_found() -> None:
     assert plugins.names("policy") == ["measure_all", "selective", "top_k"]
     assert plugins.names("strategy") == ["greedy", "puct"]
-    assert plugins.names("proposer") == ["llm", "template"]
+    assert plugins.names("proposer") == ["llm", "pool", "template"]
     assert plugins.names("forecaster") == ["llm", "roofline", "trees"]
-    assert plugins.names("backend") == ["cpp"]
+    assert plugins.names("backend") == ["cpp", "replay"]
     assert plugins.names("farm") == ["local"]
 
 

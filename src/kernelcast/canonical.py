@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
 import re
 import warnings
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from itertools import accumulate, pairwise
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from kernelcast.errors import SetupError
 
@@ -39,6 +41,15 @@ def kernel_id(source: str, language: str) -> str:
     """The name of a kernel: a hash of its language and canonical source, 32 hex digits."""
     named = f"{language}\0{canonical_source(source, language)}"
     return hashlib.sha256(named.encode()).hexdigest()[:32]
+
+
+def canonical_parameters(parameters: Mapping[str, Any]) -> str:
+    """Parameters as one text, whatever their order and whether 1 was written 1.0."""
+    plain = {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in parameters.items()
+    }
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"))
 
 
 def canonical_source(source: str, language: str) -> str:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from kernelcast.distribution import Distribution
 from kernelcast.expression import evaluate
 
-Language = Literal["cpp", "opencl", "cuda", "hip", "triton"]
+Language = Literal["cpp", "opencl", "cuda", "hip", "triton", "python"]
 Parameters = Mapping[str, int | float | str]
 
 

@@ -10,13 +10,13 @@ Bins are never stored: `labels` makes them from the speedup.
 
 from kernelcast.dataset.kernelbench import import_kernelbench
 from kernelcast.dataset.keys import (
-    canonical_parameters,
     configuration_id,
     device_group,
     problem_family,
     problem_group,
 )
 from kernelcast.dataset.paper import import_gpu_forecasters, import_predictions
+from kernelcast.dataset.recordings import open_pool, open_replay, recording
 from kernelcast.dataset.rows import (
     DESCRIBED,
     SPLITS,
@@ -48,7 +48,6 @@ __all__ = [
     "Rows",
     "Split",
     "Status",
-    "canonical_parameters",
     "check_leaks",
     "check_rows",
     "concatenate",
@@ -63,9 +62,12 @@ __all__ = [
     "import_shared",
     "import_t4",
     "labels",
+    "open_pool",
+    "open_replay",
     "problem_family",
     "problem_group",
     "read_rows",
+    "recording",
     "schema",
     "split_by",
     "to_rows",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,15 +12,6 @@ from numpy.typing import NDArray
 
 from kernelcast.errors import SetupError
 from kernelcast.types import content_hash
-
-
-def canonical_parameters(parameters: Mapping[str, Any]) -> str:
-    """Parameters as one text whatever their order and whether 1 was written 1.0."""
-    plain = {
-        name: int(value) if isinstance(value, float) and value.is_integer() else value
-        for name, value in parameters.items()
-    }
-    return json.dumps(plain, sort_keys=True, separators=(",", ":"))
 
 
 def configuration_id(template_id: str, parameters: str) -> str:

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from kernelcast.dataset.keys import canonical_parameters
+from kernelcast.canonical import canonical_parameters
 from kernelcast.dataset.rows import UNSTATED, Row, Rows, Status, to_table
 from kernelcast.events import Inspected, Measured, Proposed, RunStarted
 from kernelcast.store import Run

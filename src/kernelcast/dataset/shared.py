@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from kernelcast.canonical import kernel_id
+from kernelcast.canonical import canonical_parameters, kernel_id
 from kernelcast.dataset._foreign import _KernelIds, _language, _read_foreign
-from kernelcast.dataset.keys import _matches, canonical_parameters, configuration_id, problem_family
+from kernelcast.dataset.keys import _matches, configuration_id, problem_family
 from kernelcast.dataset.rows import _MS, Rows, _arrow, _compute, _mapped, _table, concatenate
 from kernelcast.errors import SetupError
 from kernelcast.types import FailureKind

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from kernelcast.canonical import C_FAMILY, kernel_id
+from kernelcast.canonical import C_FAMILY, canonical_parameters, kernel_id
 from kernelcast.dataset._foreign import _load_json, _log2, _scaled
-from kernelcast.dataset.keys import canonical_parameters, configuration_id, problem_family
+from kernelcast.dataset.keys import configuration_id, problem_family
 from kernelcast.dataset.rows import _MS, _NS, UNSTATED, Rows, Status, _arrow, _mapped, _table
 from kernelcast.errors import SetupError
 from kernelcast.types import FailureKind, content_hash

@@ -1,0 +1,118 @@
+"""Rows as recordings: what the replay backend serves and the pool proposer draws from."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from kernelcast.backends.replay import Recording, ReplayBackend
+from kernelcast.dataset.rows import Rows, _compute, read_rows
+from kernelcast.errors import SetupError
+from kernelcast.proposers.pool import PoolProposer
+from kernelcast.types import Device, Failure, FailureKind
+
+
+def recording(rows: Rows, problem: str, device: str) -> Recording:
+    """The rows of one problem on one device.
+
+    Tuned kernels are recorded by configuration. Texts are recorded by kernel id, each at its
+    speedup of one common reference time, for the reference was timed anew beside each.
+    """
+    compute = _compute()
+    chosen = compute.and_(
+        compute.equal(rows["problem"], problem), compute.equal(rows["device"], device)
+    )
+    found = [row for row in rows.filter(chosen).to_pylist() if row["status"] != "reference"]
+    if not found:
+        raise SetupError(
+            f"there are no rows of {problem!r} on {device!r}: "
+            "`kernelcast data describe` lists what there is"
+        )
+    tuned = [row for row in found if row["candidate_parameters"] is not None]
+    return _tuned(tuned) if tuned else _texts(found)
+
+
+def open_replay(path: str, problem: str, device: str) -> ReplayBackend:
+    """The replay backend of a file of rows, which is how a run's spec names it."""
+    return ReplayBackend(recording(read_rows(path), problem, device))
+
+
+def open_pool(path: str, problem: str, device: str, local: float = 0.7) -> PoolProposer:
+    """The proposer of the configurations in a file of rows."""
+    members = list(recording(read_rows(path), problem, device).configurations)
+    if not members:
+        raise SetupError(f"{problem!r} was recorded as texts: hand the pool its kernels instead")
+    return PoolProposer(members, local)
+
+
+def _tuned(rows: list[dict[str, Any]]) -> Recording:
+    first = rows[0]
+    if first["reference_parameters"] is None:
+        raise SetupError(f"the rows of {first['problem']!r} name no reference configuration")
+    return Recording.from_columns(
+        problem=first["problem"],
+        device=_device(first),
+        language=first["language"],
+        source=first["template"] or f"// the template of {first['problem']} was not published\n",
+        reference=json.loads(first["reference_parameters"]),
+        kernels=[json.loads(row["candidate_parameters"]) for row in rows],
+        runtime_s=[row["runtime_s"] for row in rows],
+        failure=[_failure(row) for row in rows],
+        std_s=[_standard_error(row) for row in rows],
+        compile_s=[row["compile_s"] for row in rows],
+        benchmark_s=[row["benchmark_s"] for row in rows],
+    )
+
+
+def _texts(rows: list[dict[str, Any]]) -> Recording:
+    first = rows[0]
+    times = [row["reference_runtime_s"] for row in rows if row["reference_runtime_s"] is not None]
+    known = [row for row in rows if row["status"] != "ok" or row["log2_speedup"] is not None]
+    reference = next((row for row in rows if row["reference_source"] is not None), None)
+    if not times or reference is None:
+        raise SetupError(f"no kernel of {first['problem']!r} was timed beside a known reference")
+    reference_s = median(times)
+    return Recording.from_columns(
+        problem=first["problem"],
+        device=_device(first),
+        language=reference["language"],
+        source=reference["reference_source"],
+        reference=reference["reference_id"],
+        kernels=[reference["reference_id"], *(row["candidate_id"] for row in known)],
+        runtime_s=[
+            reference_s,
+            *(
+                None if row["log2_speedup"] is None else reference_s / 2.0 ** row["log2_speedup"]
+                for row in known
+            ),
+        ],
+        failure=[None, *(_failure(row) for row in known)],
+    )
+
+
+def _failure(row: Mapping[str, Any]) -> Failure | None:
+    if row["status"] == "ok":
+        return None
+    kind = FailureKind(row["status"])
+    return Failure(kind=kind, message=row["status_detail"] or f"recorded as {kind}")
+
+
+def _standard_error(row: Mapping[str, Any]) -> float | None:
+    if row["runtime_std_s"] is None or not row["samples"]:
+        return None
+    return float(row["runtime_std_s"] / math.sqrt(row["samples"]))
+
+
+def _device(row: Mapping[str, Any]) -> Device:
+    return Device(
+        name=row["device"],
+        kind="replay",
+        cores=0,
+        clock_hz=0.0,
+        peak_flops={},
+        bandwidth_bytes_s=0.0,
+        source=f"recorded in {row['source']}; cores, clock and peaks were not",
+    )

@@ -1,0 +1,105 @@
+"""Kernels from a fixed pool: any member at random, and neighbours of the parent.
+
+For spaces that no constraint describes, such as the configurations somebody happened to record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernelcast.canonical import kernel_id
+from kernelcast.errors import SetupError
+from kernelcast.types import Kernel, Parameters, Problem, ProposalRequest, Proposals, Spend
+
+_STEPS = {1: 0.7, 2: 0.3}  # share of neighbours that differ from the parent in so many parameters
+_SWEEP_AFTER = 10  # fruitless requests before the pool is gone through in order
+
+
+class PoolProposer:
+    """Draws members; of a member's children, a share `local` differ in one or two parameters.
+
+    Members are kernels, or configurations of the problem's template, which are rendered only when
+    they are proposed. The request alone decides what is drawn, so a member can be drawn twice; when
+    draws bring nothing new any more, members are handed out in order.
+    """
+
+    name = "pool"
+    concurrency = 0
+
+    def __init__(self, members: Sequence[Kernel | Parameters], local: float = 0.7) -> None:
+        if not members:
+            raise SetupError("the pool is empty: give it at least one kernel or configuration")
+        self._members = list(members)
+        self._local = local
+        points = [m.parameters if isinstance(m, Kernel) else m for m in self._members]
+        names = sorted({name for point in points if point for name in point})
+        self._codes: dict[str, dict[int | float | str, int]] = {name: {} for name in names}
+        self._points = np.array([self._encode(point or {}) for point in points], dtype=np.int32)
+
+    def quote(self, request: ProposalRequest) -> Spend:
+        """A pool is free."""
+        del request
+        return {}
+
+    def propose(self, request: ProposalRequest) -> Proposals:
+        """Distinct members, by the request's seed."""
+        rng = np.random.default_rng(request.seed)
+        size = len(self._members)
+        count = min(request.count, size)
+        if request.fruitless < _SWEEP_AFTER:
+            # Where the parent's neighbourhood has nothing new, look ever further away.
+            share = self._local * 0.5**request.fruitless
+            near = self._neighbours(request.parent, int(rng.binomial(count, share)), rng)
+            drawn = np.concatenate([near, rng.permutation(size)])
+        else:
+            drawn = (request.ordinal * count + np.arange(size)) % size
+        chosen = list(dict.fromkeys(drawn.tolist()))[:count]
+        return Proposals(kernels=tuple(self._kernel(request.problem, index) for index in chosen))
+
+    def _encode(self, point: Parameters) -> list[int]:
+        return [
+            codes.setdefault(point[name], len(codes)) if name in point else -1
+            for name, codes in self._codes.items()
+        ]
+
+    def _neighbours(
+        self, parent: Kernel, count: int, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Up to `count` members a step or two from the parent, the nearer the likelier."""
+        if parent.parameters is None or count == 0:
+            return np.empty(0, dtype=np.int64)
+        here = [
+            codes.get(parent.parameters.get(name, ""), -2) for name, codes in self._codes.items()
+        ]
+        distance = (self._points != here).sum(axis=1)
+        # An exponential race: each ring of members wins its share, whatever its size.
+        rate = np.zeros(len(distance))
+        for steps, share in _STEPS.items():
+            ring = distance == steps
+            rate[ring] = share / max(1, ring.sum())
+        near = np.flatnonzero(rate)
+        arrival = rng.exponential(size=len(near)) / rate[near]
+        return near[np.argsort(arrival)[:count]]
+
+    def _kernel(self, problem: Problem, index: int) -> Kernel:
+        member = self._members[index]
+        if isinstance(member, Kernel):
+            return member
+        template = problem.template
+        if template is None or template.parameters.keys() != member.keys():
+            raise SetupError(
+                f"the pool's configurations of {sorted(member)} do not fit the template of "
+                f"{problem.name!r}: build pool and problem from the same recording"
+            )
+        # The template's order of parameters, so that one configuration is one source everywhere.
+        configuration = {name: member[name] for name in template.parameters}
+        source = template.render(configuration)
+        return Kernel(
+            id=kernel_id(source, problem.language),
+            language=problem.language,
+            source=source,
+            parameters=configuration,
+        )
