@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelcast.canonical import kernel_id
 from kernelcast.errors import SetupError
+from kernelcast.proposers.template import configured_kernel
 from kernelcast.types import Kernel, Parameters, Problem, ProposalRequest, Proposals, Spend
 
 _STEPS = {1: 0.7, 2: 0.3}  # share of neighbours that differ from the parent in so many parameters
@@ -96,10 +96,4 @@ class PoolProposer:
             )
         # The template's order of parameters, so that one configuration is one source everywhere.
         configuration = {name: member[name] for name in template.parameters}
-        source = template.render(configuration)
-        return Kernel(
-            id=kernel_id(source, problem.language),
-            language=problem.language,
-            source=source,
-            parameters=configuration,
-        )
+        return configured_kernel(problem, template, configuration)

@@ -60,13 +60,14 @@ class TemplateProposer:
                 continue
             key = tuple(configuration.values())
             if key not in drawn:
-                drawn[key] = _kernel(request.problem, template, configuration)
+                drawn[key] = configured_kernel(request.problem, template, configuration)
         return Proposals(kernels=tuple(drawn.values()), exhausted=not drawn)
 
 
-def _kernel(
+def configured_kernel(
     problem: Problem, template: Template, configuration: dict[str, int | float | str]
 ) -> Kernel:
+    """The kernel that a template becomes under a configuration, under its canonical id."""
     source = template.render(configuration)
     return Kernel(
         id=kernel_id(source, problem.language),
