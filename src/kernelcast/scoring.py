@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kernelcast.bins import DEFAULT_BINS
+from kernelcast.bins import DEFAULT_BINS, Bins
 from kernelcast.distribution import Distribution
 from kernelcast.events import CalibrationRecord
 from kernelcast.types import Forecast, Measurement
@@ -189,7 +189,7 @@ def auroc(scores: ArrayLike, labels: ArrayLike) -> float:
 
 
 def judge(
-    forecast: Forecast | None, measurement: Measurement, *, blind: bool
+    forecast: Forecast | None, measurement: Measurement, *, blind: bool, bins: Bins = DEFAULT_BINS
 ) -> CalibrationRecord | None:
     """Hold the forecast on which a decision was made against what came of it, by every score."""
     if forecast is None:
@@ -197,8 +197,8 @@ def judge(
     if measurement.log2_speedup is None:
         return CalibrationRecord(blind=blind, p_ok=forecast.p_ok, ok=False)
     outcome = measurement.log2_speedup - forecast.anchor_log2_speedup
-    probabilities = forecast.distribution.bin_probabilities(DEFAULT_BINS)
-    true_bin = DEFAULT_BINS.index(2.0**outcome)
+    probabilities = forecast.distribution.bin_probabilities(bins)
+    true_bin = bins.index(2.0**outcome)
     low, high = forecast.distribution.interval(0.8)
     return CalibrationRecord(
         blind=blind,

@@ -118,6 +118,35 @@ class Problem(Record):
     seed_source: str
     template: Template | None = None
 
+    @classmethod
+    def unstated(
+        cls,
+        name: str,
+        language: Language,
+        seed_source: str,
+        *,
+        family: str = "unstated",
+        summary: str = "shapes and dtypes are not stated",
+        template: Template | None = None,
+    ) -> Problem:
+        """A problem known by its kernels alone: it can be ranked or replayed, not measured."""
+        return cls(
+            name=name,
+            family=family,
+            summary=summary,
+            language=language,
+            entry="unstated",
+            dimensions=(),
+            arguments=(),
+            cases=(Case(name="unstated", dimensions={}),),
+            flops="0",
+            bytes="0",
+            tolerance=Tolerance(rtol=0.0, atol=0.0),
+            oracle_source="",
+            seed_source=seed_source,
+            template=template,
+        )
+
     @cached_property
     def id(self) -> str:
         """Address of everything that a measured time depends on."""

@@ -134,3 +134,14 @@ def test_a_pool_must_fit_its_problem() -> None:
     for pool, problem in (([{"TILE": 4}], synthetic_problem()), (HALF, bare)):
         with pytest.raises(SetupError, match="same recording"):
             PoolProposer(pool).propose(make_request(1, problem=problem))
+
+
+def test_an_ordered_pool_is_handed_out_once_and_in_order() -> None:
+    kernels = synthetic_kernels(5)
+    proposer = PoolProposer(kernels, ordered=True)
+    shown = [
+        proposer.propose(make_request(2).model_copy(update={"ordinal": ordinal}))
+        for ordinal in range(3)
+    ]
+    assert [kernel for answer in shown for kernel in answer.kernels] == kernels
+    assert [answer.exhausted for answer in shown] == [False, False, True]

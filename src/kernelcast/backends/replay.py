@@ -19,7 +19,6 @@ from functools import cached_property, lru_cache
 from kernelcast.canonical import canonical_parameters, kernel_id
 from kernelcast.errors import SetupError
 from kernelcast.types import (
-    Case,
     CaseTiming,
     Device,
     Evidence,
@@ -34,7 +33,6 @@ from kernelcast.types import (
     Spend,
     Template,
     Timing,
-    Tolerance,
     content_hash,
 )
 
@@ -159,20 +157,12 @@ def space_problem(recording: Recording) -> Problem:
     if recording.reference.startswith("{"):
         reference = json.loads(recording.reference)
         seed_source = template.render({name: reference[name] for name in template.parameters})
-    return Problem(
-        name=recording.problem,
+    return Problem.unstated(
+        recording.problem,
+        recording.language,
+        seed_source,
         family=recording.problem.partition("(")[0],
         summary=f"{recording.problem}, recorded on {recording.device.name}",
-        language=recording.language,
-        entry="recorded",
-        dimensions=(),
-        arguments=(),
-        cases=(Case(name="recorded", dimensions={}),),
-        flops="0",
-        bytes="0",
-        tolerance=Tolerance(rtol=0.0, atol=0.0),
-        oracle_source="",
-        seed_source=seed_source,
         template=template if values else None,
     )
 

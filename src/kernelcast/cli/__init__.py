@@ -9,6 +9,7 @@ import click
 from kernelcast.cli.data import data
 from kernelcast.cli.demo import demo
 from kernelcast.cli.forecast import forecast
+from kernelcast.cli.judge import evaluate_forecasters, replay
 from kernelcast.cli.runs import list_runs, resume, search, show
 from kernelcast.cli.setup import doctor, init
 from kernelcast.errors import KernelcastError
@@ -37,5 +38,17 @@ def main() -> None:
     """
 
 
-for _command in (data, demo, doctor, forecast, init, list_runs, resume, search, show):
+for _command in (
+    data,
+    demo,
+    doctor,
+    evaluate_forecasters,
+    forecast,
+    init,
+    list_runs,
+    replay,
+    resume,
+    search,
+    show,
+):
     main.add_command(_command)

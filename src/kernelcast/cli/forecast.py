@@ -16,7 +16,7 @@ from kernelcast.cli.common import ERR, OUT, component, json_option, model_option
 from kernelcast.devices import detect_cpu, find_device
 from kernelcast.errors import SetupError
 from kernelcast.problems import load_problem
-from kernelcast.types import Forecast, Kernel, Language, Problem, Query, Tolerance
+from kernelcast.types import Forecast, Kernel, Language, Problem, Query
 
 _LANGUAGES: dict[str, Language] = {
     ".cpp": "cpp",
@@ -68,7 +68,9 @@ def forecast(
     name = "llm" if model["base_url"] else "roofline"
     forecaster = plugins.build("forecaster", component(name, model))
     query = Query(
-        problem=load_problem(problem) if problem else _unstated_problem(anchor),
+        problem=load_problem(problem)
+        if problem
+        else Problem.unstated("unstated", language, anchor.source),
         device=find_device(device) if device else detect_cpu(),
         candidate=rival,
         anchor=anchor,
@@ -81,24 +83,6 @@ def forecast(
         click.echo(json.dumps(_forecast_data(answer)))
     else:
         _print_forecast(answer, name)
-
-
-def _unstated_problem(anchor: Kernel) -> Problem:
-    return Problem(
-        name="unstated",
-        family="unstated",
-        summary="two kernels that compute the same; shapes and dtypes are not stated",
-        language=anchor.language,
-        entry="kernel",
-        dimensions=(),
-        arguments=(),
-        cases=(),
-        flops="0",
-        bytes="0",
-        tolerance=Tolerance(rtol=0.0, atol=0.0),
-        oracle_source="",
-        seed_source=anchor.source,
-    )
 
 
 def _forecast_data(answer: Forecast) -> dict[str, Any]:

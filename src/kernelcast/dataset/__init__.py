@@ -28,6 +28,7 @@ from kernelcast.dataset.rows import (
     check_rows,
     concatenate,
     labels,
+    matching,
     read_rows,
     schema,
     to_rows,
@@ -37,17 +38,22 @@ from kernelcast.dataset.rows import (
 from kernelcast.dataset.runs import export_run
 from kernelcast.dataset.shared import import_shared
 from kernelcast.dataset.splits import Split, check_leaks, describe, split_by
+from kernelcast.dataset.trials import TRIED, Anchor, Trial, Trials, recorded_trials
 from kernelcast.dataset.tuning import import_kernel_tuner_cache, import_t4
 
 __all__ = [
     "DESCRIBED",
     "SPLITS",
     "STATUSES",
+    "TRIED",
     "UNSTATED",
+    "Anchor",
     "Row",
     "Rows",
     "Split",
     "Status",
+    "Trial",
+    "Trials",
     "check_leaks",
     "check_rows",
     "concatenate",
@@ -62,11 +68,13 @@ __all__ = [
     "import_shared",
     "import_t4",
     "labels",
+    "matching",
     "open_pool",
     "open_replay",
     "problem_family",
     "problem_group",
     "read_rows",
+    "recorded_trials",
     "recording",
     "schema",
     "split_by",

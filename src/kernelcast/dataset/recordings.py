@@ -15,8 +15,8 @@ from kernelcast.proposers.pool import PoolProposer
 from kernelcast.types import Device, Failure, FailureKind
 
 
-def recording(rows: Rows, problem: str, device: str) -> Recording:
-    """The rows of one problem on one device.
+def recording(rows: Rows, problem: str, device: str, search: str | None = None) -> Recording:
+    """The rows of one problem on one device, or of one search of them.
 
     Tuned kernels are recorded by configuration. Texts are recorded by kernel id, each at its
     speedup of one common reference time, for the reference was timed anew beside each.
@@ -25,6 +25,8 @@ def recording(rows: Rows, problem: str, device: str) -> Recording:
     chosen = compute.and_(
         compute.equal(rows["problem"], problem), compute.equal(rows["device"], device)
     )
+    if search is not None:
+        chosen = compute.and_(chosen, compute.equal(rows["search_id"], search))
     found = [row for row in rows.filter(chosen).to_pylist() if row["status"] != "reference"]
     if not found:
         raise SetupError(
@@ -54,13 +56,13 @@ def _tuned(rows: list[dict[str, Any]]) -> Recording:
         raise SetupError(f"the rows of {first['problem']!r} name no reference configuration")
     return Recording.from_columns(
         problem=first["problem"],
-        device=_device(first),
+        device=recorded_device(first),
         language=first["language"],
-        source=first["template"] or f"// the template of {first['problem']} was not published\n",
+        source=first["template"] or _unpublished(first),
         reference=json.loads(first["reference_parameters"]),
         kernels=[json.loads(row["candidate_parameters"]) for row in rows],
         runtime_s=[row["runtime_s"] for row in rows],
-        failure=[_failure(row) for row in rows],
+        failure=[recorded_failure(row) for row in rows],
         std_s=[_standard_error(row) for row in rows],
         compile_s=[row["compile_s"] for row in rows],
         benchmark_s=[row["benchmark_s"] for row in rows],
@@ -71,15 +73,15 @@ def _texts(rows: list[dict[str, Any]]) -> Recording:
     first = rows[0]
     times = [row["reference_runtime_s"] for row in rows if row["reference_runtime_s"] is not None]
     known = [row for row in rows if row["status"] != "ok" or row["log2_speedup"] is not None]
-    reference = next((row for row in rows if row["reference_source"] is not None), None)
+    reference = next((row for row in rows if row["reference_id"] is not None), None)
     if not times or reference is None:
         raise SetupError(f"no kernel of {first['problem']!r} was timed beside a known reference")
     reference_s = median(times)
     return Recording.from_columns(
         problem=first["problem"],
-        device=_device(first),
+        device=recorded_device(first),
         language=reference["language"],
-        source=reference["reference_source"],
+        source=reference["reference_source"] or _unpublished(reference),
         reference=reference["reference_id"],
         kernels=[reference["reference_id"], *(row["candidate_id"] for row in known)],
         runtime_s=[
@@ -89,11 +91,18 @@ def _texts(rows: list[dict[str, Any]]) -> Recording:
                 for row in known
             ),
         ],
-        failure=[None, *(_failure(row) for row in known)],
+        failure=[None, *(recorded_failure(row) for row in known)],
     )
 
 
-def _failure(row: Mapping[str, Any]) -> Failure | None:
+def _unpublished(row: Mapping[str, Any]) -> str:
+    """What stands in for a text that nobody published: a comment, which no forecaster sees."""
+    mark = "#" if row["language"] in ("python", "triton") else "//"
+    return f"{mark} the text of {row['problem']} was not published\n"
+
+
+def recorded_failure(row: Mapping[str, Any]) -> Failure | None:
+    """Why the kernel of a row has no time, None where it ran."""
     if row["status"] == "ok":
         return None
     kind = FailureKind(row["status"])
@@ -106,7 +115,8 @@ def _standard_error(row: Mapping[str, Any]) -> float | None:
     return float(row["runtime_std_s"] / math.sqrt(row["samples"]))
 
 
-def _device(row: Mapping[str, Any]) -> Device:
+def recorded_device(row: Mapping[str, Any]) -> Device:
+    """The device of a row; the source gives no more than its name."""
     return Device(
         name=row["device"],
         kind="replay",

@@ -160,6 +160,18 @@ def concatenate(tables: Sequence[Rows]) -> Rows:
     return _arrow().concat_tables(tables).unify_dictionaries()
 
 
+def matching(table: Rows, problem: str | None = None, device: str | None = None) -> Rows:
+    """The rows whose problem and device contain these texts; an error where there are none."""
+    for column, text in (("problem", problem), ("device", device)):
+        if text is not None:
+            table = table.filter(_compute().match_substring(_text(table[column]), text))
+            if not table.num_rows:
+                raise SetupError(
+                    f"no row's {column} contains {text!r}: `kernelcast data describe` lists them"
+                )
+    return table
+
+
 def check_rows(table: Rows) -> None:
     """Refuse a table that breaks what `Row` promises."""
     pc = _compute()

@@ -23,17 +23,25 @@ class PoolProposer:
 
     Members are kernels, or configurations of the problem's template, which are rendered only when
     they are proposed. The request alone decides what is drawn, so a member can be drawn twice; when
-    draws bring nothing new any more, members are handed out in order.
+    draws bring nothing new any more, members are handed out in order. An `ordered` pool is handed
+    out in order from the start, once: a recorded search as it went.
     """
 
     name = "pool"
     concurrency = 0
 
-    def __init__(self, members: Sequence[Kernel | Parameters], local: float = 0.7) -> None:
+    def __init__(
+        self,
+        members: Sequence[Kernel | Parameters],
+        local: float = 0.7,
+        *,
+        ordered: bool = False,
+    ) -> None:
         if not members:
             raise SetupError("the pool is empty: give it at least one kernel or configuration")
         self._members = list(members)
         self._local = local
+        self._ordered = ordered
         points = [m.parameters if isinstance(m, Kernel) else m for m in self._members]
         names = sorted({name for point in points if point for name in point})
         self._codes: dict[str, dict[int | float | str, int]] = {name: {} for name in names}
@@ -49,6 +57,12 @@ class PoolProposer:
         rng = np.random.default_rng(request.seed)
         size = len(self._members)
         count = min(request.count, size)
+        if self._ordered:
+            ends = (request.ordinal * count, (request.ordinal + 1) * count)
+            kernels = (
+                self._kernel(request.problem, at) for at in range(ends[0], min(ends[1], size))
+            )
+            return Proposals(kernels=tuple(kernels), exhausted=ends[1] >= size)
         if request.fruitless < _SWEEP_AFTER:
             # Where the parent's neighbourhood has nothing new, look ever further away.
             share = self._local * 0.5**request.fruitless

@@ -1,0 +1,85 @@
+"""Rows as questions to a forecaster."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from kernelcast import dataset
+from kernelcast.types import FailureKind
+from tests.test_dataset_recordings import UNTIMED, row, text
+
+pytest.importorskip("pyarrow", reason="rows need kernelcast[data]")
+
+
+def searched(step: int, log2: float | None, key: str, **values: object) -> dataset.Row:
+    known: dict[str, object] = {
+        "row_id": f"step {step}",
+        "search_id": "s",
+        "step": step,
+        "candidate_id": key,
+        "candidate_source": f"def f():\n    return '{key}'\n",
+        "log2_speedup": log2,
+        "status": "ok" if log2 is not None else FailureKind.CRASH,
+    }
+    if log2 is None:
+        known["runtime_s"] = None
+    return text(step, "", **(known | values))
+
+
+SEARCH = [
+    searched(3, 0.5, "c"),
+    searched(0, 0.0, "start", candidate_source=None),
+    searched(1, 1.0, "a"),
+    searched(2, None, "b"),
+    searched(4, 1.1, "a"),
+    searched(5, 2.0, "d"),
+]
+
+
+def test_a_search_is_in_order_and_anchored_at_the_best_so_far() -> None:
+    (found,) = dataset.recorded_trials(dataset.to_table(SEARCH))
+    assert found.ordered
+    assert found.search == "s"
+    assert [each.query.candidate.id for each in found.trials] == ["a", "b", "c", "d"]
+    anchors = [each.query.anchor_log2_speedup for each in found.trials]
+    assert anchors == [0.0, 1.0, 1.0, 1.0]
+    assert [each.query.anchor.id for each in found.trials][1:] == ["a", "a", "a"]
+    assert [each.log2_speedup for each in found.trials] == [1.0, None, -0.5, 1.0]
+    assert [each.ok for each in found.trials] == [True, False, True, True]
+    learnt = [each.observation for each in found.trials]
+    assert learnt[1] is not None
+    assert learnt[1].measurement.failure is not None
+    assert learnt[3] is not None
+    assert learnt[3].measurement.log2_speedup == 2.0
+
+
+def test_the_future_does_not_change_a_question() -> None:
+    (whole,) = dataset.recorded_trials(dataset.to_table(SEARCH))
+    (part,) = dataset.recorded_trials(dataset.to_table([each for each in SEARCH if each.step != 5]))
+    assert part.trials == whole.trials[:3]
+
+
+def test_the_reference_can_be_the_anchor_throughout() -> None:
+    (found,) = dataset.recorded_trials(dataset.to_table(SEARCH), "reference")
+    assert {each.query.anchor_log2_speedup for each in found.trials} == {0.0}
+    assert [each.log2_speedup for each in found.trials] == [1.0, None, 0.5, 2.0]
+
+
+def test_tuned_kernels_are_a_pool_without_order() -> None:
+    rows = [row(1), row(2, runtime_s=2e-3, log2_speedup=1.0), row(3, device="another")]
+    one, other = dataset.recorded_trials(dataset.to_table(rows))
+    assert (one.ordered, one.device, other.device) == (False, "g", "another")
+    assert [each.query.candidate.parameters for each in one.trials] == [{"A": 1}, {"A": 2}]
+    assert one.trials[0].query.anchor.parameters == {"A": 1}
+    assert one.trials[0].query.candidate.source == "int t;\n"
+
+
+def test_right_but_untimed_counts_for_success_and_teaches_nothing() -> None:
+    (found,) = dataset.recorded_trials(dataset.to_table([row(1, **UNTIMED)]))
+    (only,) = found.trials
+    assert only.ok
+    assert only.log2_speedup is None
+    assert only.observation is None
+    assert math.isnan(only.query.anchor_runtime_s)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelcast.distribution import Distribution
+from kernelcast.errors import SetupError
+from kernelcast.ranking import Ranking
+from kernelcast.testing import make_kernel
+from kernelcast.types import FailureKind, Forecast
+
+
+def forecast(mean: float, std: float, p_fail: float = 0.0) -> Forecast:
+    return Forecast(
+        forecaster="fake",
+        anchor_id="seed",
+        anchor_log2_speedup=1.0,
+        distribution=Distribution.normal(mean, std),
+        failure={FailureKind.CRASH: p_fail},
+    )
+
+
+def ranking(*forecasts: Forecast) -> Ranking:
+    labels = [f"k{index}" for index in range(len(forecasts))]
+    return Ranking.of(labels, [make_kernel(label) for label in labels], forecasts)
+
+
+def order(found: Ranking) -> list[str]:
+    return [each.label for each in found.members]
+
+
+def test_the_fastest_is_first_and_failure_counts_against_a_kernel() -> None:
+    assert order(ranking(forecast(0, 0.2), forecast(1, 0.2), forecast(-1, 0.2))) == [
+        "k1",
+        "k0",
+        "k2",
+    ]
+    assert order(ranking(forecast(1, 0.2, p_fail=0.9), forecast(1, 0.2))) == ["k1", "k0"]
+
+
+def test_of_equal_centres_the_uncertain_one_is_likelier_the_fastest() -> None:
+    pool = [forecast(0, 0.1)] * 9 + [forecast(0, 1.0)]
+    assert order(ranking(*pool))[0] == "k9"
+
+
+pools = st.lists(
+    st.builds(forecast, st.floats(-3, 3), st.floats(0.05, 2), st.floats(0, 1)),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(pools)
+def test_chances_sum_to_one_and_fall_down_the_list(pool: list[Forecast]) -> None:
+    members = ranking(*pool).members
+    chances = [each.chance for each in members]
+    assert sorted(chances, reverse=True) == chances
+    if any(each.p_ok > 1e-9 for each in pool):
+        assert sum(chances) == pytest.approx(1.0)
+
+
+@given(pools, st.floats(0.01, 0.99))
+def test_a_cut_keeps_its_word(pool: list[Forecast], miss: float) -> None:
+    found = ranking(*pool)
+    cut = found.cut(miss=miss)
+    kept = sum(each.chance for each in found.members[: cut.count])
+    assert kept == pytest.approx(cut.chance)
+    total = sum(each.chance for each in found.members)
+    assert kept >= (1.0 - miss) * total - 1e-9 or cut.count == len(pool)
+    if cut.count > 1:
+        assert sum(each.chance for each in found.members[: cut.count - 1]) < 1.0 - miss + 1e-9
+
+
+def test_the_stated_chance_is_about_right_for_independent_forecasts() -> None:
+    """Drawn from the forecasts, the fastest is within the cut about as often as it says."""
+    rng = np.random.default_rng(0)
+    centres, widths = rng.normal(size=200), rng.uniform(0.1, 0.6, size=200)
+    found = ranking(*map(forecast, centres.tolist(), widths.tolist()))
+    cut = found.cut(miss=0.1)
+    at = [int(each.label[1:]) for each in found.members[: cut.count]]
+    draws = centres + widths * rng.normal(size=(4000, 200))
+    inside = np.isin(draws.argmax(axis=1), at).mean()
+    assert 0.85 <= inside <= 0.97
+    assert cut.count < 60
+
+
+def test_a_share_is_rounded_up() -> None:
+    cut = ranking(*[forecast(0, 1)] * 11).cut(share=0.1)
+    assert cut.count == 2
+    assert "0.1 of 11" in cut.reason
+
+
+def test_an_empty_pool_and_wrong_targets() -> None:
+    empty = ranking()
+    assert empty.members == ()
+    assert empty.cut(share=0.1).count == 0
+    for target in ({}, {"share": 0.1, "miss": 0.1}, {"share": 0.0}, {"miss": 1.0}):
+        with pytest.raises(SetupError):
+            ranking(forecast(0, 1)).cut(**target)
