@@ -20,9 +20,11 @@ import warnings
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from itertools import accumulate, pairwise
+from pathlib import PurePath
 from typing import Any, Literal, NamedTuple
 
 from kernelcast.errors import SetupError
+from kernelcast.types import Language
 
 C_FAMILY = frozenset({"cpp", "cuda", "hip", "opencl"})
 PYTHON_FAMILY = frozenset({"python", "triton"})
@@ -35,6 +37,21 @@ class Token(NamedTuple):
 
     kind: TokenKind
     text: str
+
+
+_ENDINGS: Mapping[str, Language] = {
+    ".cpp": "cpp",
+    ".cc": "cpp",
+    ".cu": "cuda",
+    ".hip": "hip",
+    ".cl": "opencl",
+    ".py": "triton",
+}
+
+
+def language_of(path: PurePath) -> Language | None:
+    """The kernel language that a file's ending names, None where it names none."""
+    return _ENDINGS.get(path.suffix)
 
 
 def kernel_id(source: str, language: str) -> str:

@@ -10,6 +10,7 @@ from kernelcast.cli.data import data
 from kernelcast.cli.demo import demo
 from kernelcast.cli.forecast import forecast
 from kernelcast.cli.judge import evaluate_forecasters, replay
+from kernelcast.cli.rank import rank
 from kernelcast.cli.runs import list_runs, resume, search, show
 from kernelcast.cli.setup import doctor, init
 from kernelcast.errors import KernelcastError
@@ -46,6 +47,7 @@ for _command in (
     forecast,
     init,
     list_runs,
+    rank,
     replay,
     resume,
     search,

@@ -11,21 +11,12 @@ from rich.table import Table
 
 from kernelcast import plugins
 from kernelcast.bins import DEFAULT_BINS
-from kernelcast.canonical import kernel_id
+from kernelcast.canonical import kernel_id, language_of
 from kernelcast.cli.common import ERR, OUT, component, json_option, model_options
 from kernelcast.devices import detect_cpu, find_device
 from kernelcast.errors import SetupError
 from kernelcast.problems import load_problem
-from kernelcast.types import Forecast, Kernel, Language, Problem, Query
-
-_LANGUAGES: dict[str, Language] = {
-    ".cpp": "cpp",
-    ".cc": "cpp",
-    ".cu": "cuda",
-    ".hip": "hip",
-    ".cl": "opencl",
-    ".py": "triton",
-}
+from kernelcast.types import Forecast, Kernel, Problem, Query
 
 
 @click.command()
@@ -58,9 +49,9 @@ def forecast(
     Without a model endpoint the forecast is the roofline's: a wide prior, cut off at the device's
     peaks, the same for every candidate.
     """
-    language = _LANGUAGES.get(candidate.suffix)
+    language = language_of(candidate)
     if language is None:
-        raise SetupError(f"{candidate}: known endings are {', '.join(_LANGUAGES)}")
+        raise SetupError(f"{candidate}: known endings are .cpp, .cc, .cu, .hip, .cl and .py")
     anchor, rival = (
         Kernel(id=kernel_id(text, language), language=language, source=text)
         for text in (reference.read_text(), candidate.read_text())

@@ -16,6 +16,7 @@ from kernelcast.dataset.keys import (
     problem_group,
 )
 from kernelcast.dataset.paper import import_gpu_forecasters, import_predictions
+from kernelcast.dataset.pools import Pool, folder_pool, rows_pool, space_pool, template_pool
 from kernelcast.dataset.recordings import open_pool, open_replay, recording
 from kernelcast.dataset.rows import (
     DESCRIBED,
@@ -48,6 +49,7 @@ __all__ = [
     "TRIED",
     "UNSTATED",
     "Anchor",
+    "Pool",
     "Row",
     "Rows",
     "Split",
@@ -61,6 +63,7 @@ __all__ = [
     "describe",
     "device_group",
     "export_run",
+    "folder_pool",
     "import_gpu_forecasters",
     "import_kernel_tuner_cache",
     "import_kernelbench",
@@ -76,8 +79,11 @@ __all__ = [
     "read_rows",
     "recorded_trials",
     "recording",
+    "rows_pool",
     "schema",
+    "space_pool",
     "split_by",
+    "template_pool",
     "to_rows",
     "to_table",
     "write_rows",

@@ -116,7 +116,7 @@ def _trials(rows: list[dict[str, Any]], *, follow: bool) -> Iterator[Trial]:
                 query=query,
                 ok=row["status"] == "ok",
                 log2_speedup=None if log2 is None else log2 - best_log2,
-                observation=_observation(row, problem, kernel),
+                observation=observation(row, problem, kernel),
             )
         if follow and log2 is not None and log2 > best_log2:
             # The text of a search's unedited start is often unpublished: the reference stands in.
@@ -134,7 +134,8 @@ def _kernel(row: Mapping[str, Any], role: Literal["candidate", "reference"]) -> 
     )
 
 
-def _observation(row: Mapping[str, Any], problem: Problem, kernel: Kernel) -> Observation | None:
+def observation(row: Mapping[str, Any], problem: Problem, kernel: Kernel) -> Observation | None:
+    """What a row teaches; None where a kernel ran and was right but was not timed."""
     failure = None if row["status"] == "reference" else recorded_failure(row)
     log2 = row["log2_speedup"]
     if failure is None and log2 is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,10 +81,17 @@ def import_kernel_tuner_cache(
         sizes = "x".join(map(str, size)) if isinstance(size, list) else str(size)
         problem = problem or f"tuned/{cache['kernel_name']}({sizes})"
         device = device or cache["device_name"]
-        found = [_cache_entry(entry, names) for entry in entries]
+        found = cached_configurations(entries, names)
     except (KeyError, TypeError, AttributeError) as error:
         raise SetupError(f"{path} is not a Kernel Tuner cache: it lacks {error}") from error
     return _space(path, "Kernel Tuner cache", found, problem, device, language, template, licence)
+
+
+def cached_configurations(
+    entries: Iterable[Mapping[str, Any]], names: Sequence[str]
+) -> list[_Configuration]:
+    """What a Kernel Tuner cache holds of each configuration it has tried."""
+    return [_cache_entry(entry, names) for entry in entries]
 
 
 def _cache_entry(entry: Mapping[str, Any], names: Sequence[str]) -> _Configuration:

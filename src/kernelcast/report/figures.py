@@ -98,18 +98,14 @@ def draw_evaluations(evaluations: Sequence[Evaluation], path: Path, title: str) 
         _plain(axes, panel)
         axes.set_xlabel(across)
         axes.set_ylabel(up)
-    regret.set_xscale("log")
-    regret.xaxis.set_major_formatter("{x:.0%}")
     regret.yaxis.set_major_formatter("{x:.0%}")
-    if not regret.lines or not any(len(line.get_xdata()) for line in regret.lines):
-        regret.text(
-            0.5,
-            0.5,
-            "needs one anchor for all:\n--anchor reference",
-            ha="center",
-            transform=regret.transAxes,
-            color="#666666",
-        )
+    if any(len(line.get_xdata()) for line in regret.lines):
+        regret.set_xscale("log")
+        regret.xaxis.set_major_formatter("{x:.0%}")
+    else:
+        why = "needs pools of one anchor:\n--anchor reference"
+        middle = {"ha": "center", "va": "center", "transform": regret.transAxes}
+        regret.text(0.5, 0.5, why, color="#666666", **middle)
     reliability.legend(frameon=False, loc="upper left", fontsize=9)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return _saved(figure, path)

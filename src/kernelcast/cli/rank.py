@@ -1,0 +1,294 @@
+"""The command that orders a pool of kernels, says how many to measure, and measures them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+from rich.table import Table
+
+from kernelcast import dataset, plugins
+from kernelcast.cli.common import (
+    ERR,
+    OUT,
+    component,
+    json_option,
+    model_options,
+    run_watched,
+    store_option,
+)
+from kernelcast.devices import catalogue, detect_cpu
+from kernelcast.errors import SetupError
+from kernelcast.events import ComponentSpec, RunSpec
+from kernelcast.parts import Parts
+from kernelcast.problems import load_problem
+from kernelcast.proposers.pool import PoolProposer
+from kernelcast.ranking import Cut, Ranked, Ranking
+from kernelcast.report.console import summary, summary_table
+from kernelcast.search import Search
+from kernelcast.store import Store
+from kernelcast.types import Budget, Device, Kernel, Language, Query
+
+
+@click.command()
+@click.argument("pool")
+@click.option(
+    "--reference",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What a folder's kernels are to be faster than.",
+)
+@click.option("--problem", help="Problem they solve (name or folder); of rows, part of its name.")
+@click.option("--device", help="Device to rank for (default: the file's, or this CPU).")
+@click.option(
+    "--history",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Rows of the same problem on other devices (Parquet).",
+)
+@click.option(
+    "--restrict",
+    multiple=True,
+    metavar="EXPRESSION",
+    help="What a tuner's space admits, e.g. 'block_x * block_y <= 1024' (repeat).",
+)
+@click.option(
+    "--language",
+    type=click.Choice(get_args(Language)),
+    default="cuda",
+    show_default=True,
+    help="Language of a tuner's space.",
+)
+@click.option("--share", type=float, help="Cut after this share of the pool.")
+@click.option(
+    "--miss",
+    type=float,
+    help="Cut where the fastest is left out with at most this chance (default: 0.05).",
+)
+@click.option("--top", type=int, default=20, show_default=True, help="Lines to print.")
+@click.option("--csv", "as_csv", is_flag=True, help="The whole order as CSV on stdout.")
+@click.option("--measure", is_flag=True, help="Go on to measure them on the hardware at hand.")
+@click.option("--measurements", "-n", type=int, help="Measure so many (default: the cut).")
+@click.option("--seed", type=int, default=0, show_default=True)
+@model_options
+@store_option
+@json_option
+def rank(
+    pool: str,
+    problem: str | None,
+    device: str | None,
+    history: Path | None,
+    share: float | None,
+    miss: float | None,
+    top: int,
+    as_csv: bool,
+    measure: bool,
+    measurements: int | None,
+    seed: int,
+    store: str,
+    as_json: bool,
+    reference: Path | None,
+    restrict: tuple[str, ...],
+    language: Language,
+    **model: Any,
+) -> None:
+    """Order the kernels of POOL by their chance to be the fastest, and say how many to measure.
+
+    \b
+    POOL is one of
+      a folder of kernel files   .cpp .cu .hip .cl .py; `reference.*` or --reference is the anchor
+      a Parquet file of rows     what it holds of other devices is what the forecast is made from
+      a Kernel Tuner cache (or a T1 specification)   the space; what is cached is known already
+      a problem                  every configuration of its template
+
+    \b
+    Examples:
+      kernelcast rank kernels/ --reference kernels/naive.cu --device H100-SXM5
+      kernelcast rank rows.parquet --problem convolution --device A100 --share 0.1
+      kernelcast rank gemm_cache.json --history other_gpus.parquet --miss 0.05
+      kernelcast rank softmax --measure -n 20
+
+    A forecast is no measurement: intervals are 80%, and the cut is right as far as the forecasts
+    are calibrated. Without a model endpoint the shipped trees forecast.
+    """
+    found = _read_pool(pool, problem, device, reference, restrict, language)
+    target = _device(device or found.device)
+    others = [str(path) for path in (history, pool) if path and str(path).endswith(".parquet")]
+    name = "llm" if model["base_url"] else "trees"
+    spec = component(name, model)
+    if others and name == "trees":
+        spec = ComponentSpec(name=name, options={"history": others})
+    forecaster = plugins.build("forecaster", spec)
+    with ERR.status(f"forecasting {len(found.kernels):,} kernels"):
+        forecaster.learn(found.known)
+        forecasts = forecaster.forecast([_query(found, target, each) for each in found.kernels])
+        ranking = Ranking.of(found.labels, found.kernels, forecasts)
+    if share is None and miss is None:
+        miss = 0.05
+    cut = ranking.cut(share=share, miss=miss)
+    if as_csv:
+        _print_csv(ranking)
+        return
+    facts = {
+        "pool": pool,
+        "problem": found.problem.name,
+        "device": target.name,
+        "forecaster": forecaster.name,
+        "kernels": len(found.kernels),
+        "known": len(found.known),
+        "cut": {"count": cut.count, "chance": round(cut.chance, 4), "reason": cut.reason},
+        "order": [_facts(each) for each in ranking.members[: max(top, cut.count)]],
+    }
+    if not as_json:
+        _print(ranking, cut, facts, top)
+    if measure:
+        facts["measured"] = _measure(
+            found, ranking, spec, measurements or cut.count, seed, store, quiet=as_json
+        )
+    if as_json:
+        click.echo(json.dumps(facts))
+
+
+def _read_pool(
+    pool: str,
+    problem: str | None,
+    device: str | None,
+    reference: Path | None,
+    restrict: tuple[str, ...],
+    language: Language,
+) -> dataset.Pool:
+    path = Path(pool)
+    if path.suffix == ".parquet":
+        rows = dataset.matching(dataset.read_rows(path, columns=dataset.TRIED), problem)
+        if device is None:
+            raise SetupError("say for which device (--device): rows hold many")
+        return dataset.rows_pool(rows, device)
+    if path.suffix == ".json":
+        return dataset.space_pool(path, restrictions=restrict, language=language, device=device)
+    if path.is_dir() and not (path / "problem.toml").exists():
+        return dataset.folder_pool(path, reference, load_problem(problem) if problem else None)
+    return dataset.template_pool(load_problem(pool))
+
+
+def _device(name: str | None) -> Device:
+    """A known device with its figures, else one of which only the name is known."""
+    if name is None:
+        return detect_cpu()
+    known = catalogue()
+    return known.get(name) or Device(
+        name=name,
+        kind="gpu",
+        cores=0,
+        clock_hz=0.0,
+        peak_flops={},
+        bandwidth_bytes_s=0.0,
+        source="named by the user; its figures are not known",
+    )
+
+
+def _query(pool: dataset.Pool, device: Device, kernel: Kernel) -> Query:
+    return Query(
+        problem=pool.problem,
+        device=device,
+        candidate=kernel,
+        anchor=pool.reference,
+        anchor_log2_speedup=0.0,
+        anchor_runtime_s=pool.reference_s,
+    )
+
+
+def _facts(ranked: Ranked) -> dict[str, Any]:
+    density = ranked.forecast.against_reference()
+    low, high = density.interval(0.8)
+    return {
+        "kernel": ranked.label,
+        "id": ranked.kernel.id,
+        "chance_fastest": round(ranked.chance, 5),
+        "median_speedup": round(2.0 ** density.quantile(0.5), 4),
+        "interval_80": [round(2.0**low, 4), round(2.0**high, 4)],
+        "p_ok": round(ranked.forecast.p_ok, 4),
+        "why": ranked.forecast.rationale,
+    }
+
+
+def _print_csv(ranking: Ranking) -> None:
+    columns = ("rank", "kernel", "chance_fastest", "median_speedup", "low", "high", "p_ok", "why")
+    writer = csv.writer(sys.stdout)
+    writer.writerow(columns)
+    for number, ranked in enumerate(ranking.members, 1):
+        facts = _facts(ranked)
+        low, high = facts["interval_80"]
+        told = facts | {"rank": number, "low": low, "high": high}
+        writer.writerow([told[column] for column in columns])
+
+
+def _print(ranking: Ranking, cut: Cut, facts: dict[str, Any], top: int) -> None:
+    known = f", {facts['known']} measured already" if facts["known"] else ""
+    OUT.print(
+        f"{facts['problem']} on {facts['device']}: {facts['kernels']:,} kernels{known}; "
+        f"forecast by {facts['forecaster']}, not measured",
+        style="bold",
+        highlight=False,
+    )
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "kernel", "P(fastest)", "speedup", "80% interval", "P(ok)", "why"):
+        left = column in ("kernel", "why")
+        table.add_column(column, justify="left" if left else "right", no_wrap=not left)
+    for number, ranked in enumerate(ranking.members[:top], 1):
+        told = _facts(ranked)
+        low, high = told["interval_80"]
+        table.add_row(
+            str(number),
+            told["kernel"],
+            f"{told['chance_fastest']:.3f}",
+            f"~{told['median_speedup']:.2f}x",
+            f"{low:.2f}x to {high:.2f}x",
+            f"{told['p_ok']:.2f}",
+            told["why"],
+            end_section=number == cut.count,
+            style="" if number <= cut.count else "dim",
+        )
+    OUT.print(table)
+    OUT.print(f"measure the first {cut.count:,}: {cut.reason}", highlight=False)
+
+
+def _measure(
+    pool: dataset.Pool,
+    ranking: Ranking,
+    forecaster: ComponentSpec,
+    measurements: int,
+    seed: int,
+    store: str,
+    *,
+    quiet: bool,
+) -> dict[str, Any]:
+    """Measure the pool best first; each measurement changes what is measured next."""
+    if not pool.problem.arguments:
+        raise SetupError(
+            f"{pool.problem.name!r} cannot be measured here, its inputs are not stated: "
+            "give --problem with a problem folder (kernelcast init makes one)"
+        )
+    components = {"forecaster": forecaster}
+    usual = Parts.build(components)
+    parts = Parts(
+        proposer=PoolProposer([each.kernel for each in ranking.members], ordered=True),
+        forecaster=usual.forecaster,
+        policy=usual.policy,
+        strategy=usual.strategy,
+        farm=usual.farm,
+    )
+    with Store.open(store) as opened:
+        spec = RunSpec(seed=seed, components=components)
+        live = Search(pool.problem, parts, opened, spec=spec)
+        title = f"{pool.problem.name} ({live.name})"
+        result = run_watched(live, Budget(measurements=measurements), title, quiet=quiet)
+        label = next(
+            (each.label for each in ranking.members if each.kernel.id == result.kernel.id),
+            "the reference itself",
+        )
+        if not quiet:
+            OUT.print(summary_table(result.state, f"Run {result.run}"))
+            OUT.print(f"fastest: {label} (kernelcast show {result.run} --kernel)", highlight=False)
+        return {"run": result.run, "fastest": label, **summary(result.state)}
