@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import os
 import platform
+import tomllib
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from statistics import geometric_mean
+from typing import Any
 
 from kernelcast.errors import SetupError
 from kernelcast.expression import evaluate
@@ -74,53 +78,41 @@ def _clock(info: dict[str, str]) -> tuple[float, str]:
         return _FALLBACK_CLOCK_HZ, "an assumption of 2 GHz"
 
 
-_CATALOGUE = (
-    Device(
-        name="A100-SXM4-80GB",
-        kind="gpu",
-        cores=108,
-        clock_hz=1.41e9,
-        peak_flops={
-            "float64": 9.7e12,
-            "float32": 19.5e12,
-            "tfloat32": 156e12,
-            "float16": 312e12,
-            "bfloat16": 312e12,
-        },
-        bandwidth_bytes_s=2.039e12,
-        source="NVIDIA A100 data sheet: dense, float64 and float32 without tensor cores",
-    ),
-    Device(
-        name="H100-SXM5",
-        kind="gpu",
-        cores=132,
-        clock_hz=1.98e9,
-        peak_flops={
-            "float64": 34e12,
-            "float32": 67e12,
-            "tfloat32": 494.5e12,
-            "float16": 989.5e12,
-            "bfloat16": 989.5e12,
-        },
-        bandwidth_bytes_s=3.35e12,
-        source=(
-            "NVIDIA H100 data sheet: half of the figures it gives with sparsity, float64 and "
-            "float32 without tensor cores; clock is what its float32 peak implies"
-        ),
-    ),
-)
-
-
+@cache
 def catalogue() -> dict[str, Device]:
-    """The known devices by name."""
-    return {device.name: device for device in _CATALOGUE}
+    """The known devices by name: `devices.toml`, in units without prefixes."""
+    text = files("kernelcast").joinpath("devices.toml").read_text()
+    return {name: _known(name, stated) for name, stated in tomllib.loads(text).items()}
+
+
+def _known(name: str, stated: dict[str, Any]) -> Device:
+    return Device(
+        name=name,
+        kind="gpu",
+        target=stated["target"],
+        cores=stated["cores"],
+        clock_hz=stated["clock_ghz"] * 1e9,
+        peak_flops={dtype: peak * 1e12 for dtype, peak in stated["peak_tflops"].items()},
+        bandwidth_bytes_s=stated["bandwidth_gb_s"] * 1e9,
+        cache_bytes=int(stated["cache_mb"] * 2**20),
+        warp=stated["warp"],
+        registers_per_core=stated["registers_per_core"],
+        shared_bytes_per_core=stated["shared_kb_per_core"] * 2**10,
+        shared_bytes_per_block=stated["shared_kb_per_block"] * 2**10,
+        threads_per_core=stated["threads_per_core"],
+        blocks_per_core=stated["blocks_per_core"],
+        source=stated["source"],
+    )
 
 
 def find_device(name: str) -> Device:
     """A device by its name or an unambiguous beginning of it; "cpu" is the one at hand."""
     if name.lower() == "cpu":
         return detect_cpu()
-    matches = [each for each in _CATALOGUE if each.name.lower().startswith(name.lower())]
+    known = catalogue()
+    if name in known:
+        return known[name]
+    matches = [each for each in known.values() if each.name.lower().startswith(name.lower())]
     if len(matches) != 1:
         raise SetupError(f"unknown device {name!r}; known: cpu, {', '.join(sorted(catalogue()))}")
     return matches[0]

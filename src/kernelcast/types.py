@@ -168,7 +168,11 @@ class Kernel(Record):
 
 
 class Device(Record):
-    """The hardware a time is true on. Peaks are nominal; `source` says where they come from."""
+    """The hardware a time is true on. Peaks are nominal; `source` says where they come from.
+
+    A core is a CPU's, an SM or a CU. `target` is what compilers call the architecture. Of the
+    figures with a default, 0 means that it is not known or that the device has no such thing.
+    """
 
     name: str
     kind: Literal["cpu", "gpu", "replay"]
@@ -177,6 +181,14 @@ class Device(Record):
     peak_flops: Mapping[str, float]
     bandwidth_bytes_s: float
     source: str
+    target: str = ""
+    cache_bytes: int = 0
+    warp: int = 0
+    registers_per_core: int = 0
+    shared_bytes_per_core: int = 0
+    shared_bytes_per_block: int = 0
+    threads_per_core: int = 0
+    blocks_per_core: int = 0
 
     @property
     def id(self) -> str:
