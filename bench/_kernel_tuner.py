@@ -47,7 +47,6 @@ STRATEGIES = (
     "adaptive_tabu_greywolf",
     "mls",
     "hybrid_vndx",
-    "bayes_opt",
     "bayes_opt_repaired",
 )
 """Quickest first. Not here: what is for several objectives, fails with current packages, or ends

@@ -51,7 +51,7 @@ NAME = "killed"
 def parts() -> Parts:
     return Parts(
         proposer=TemplateProposer(),
-        forecaster=TreesForecaster(trees=8),
+        forecaster=TreesForecaster(),
         policy=Selective(pool_size=12, turnover=4),
         strategy=Puct(),
         farm=LocalFarm(SyntheticBackend()),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from kernelcast.backends._sandbox import Sandbox, prove
 from kernelcast.cli import main
 
 
@@ -84,11 +85,15 @@ def test_doctor_tells_what_works_and_what_to_install() -> None:
     result = invoke("doctor")
     assert result.exit_code == 0
     assert "C++ kernels" in result.output
-    assert "level S0" in result.output
+    level = prove(Sandbox.detect()).level
+    assert f"level {level}" in result.output
     assert "kernelcast[ray]" in result.output or "works    ray" in result.output
     rows = {row["check"]: row for row in json.loads(invoke("doctor", "--json").stdout)}
     assert rows["C++ kernels"]["works"]
-    assert not rows["sandbox"]["works"]
+    assert rows["sandbox"]["works"] == (level != "S0")
+    denied = rows["canaries, measure, all in force"]
+    assert denied["works"] == (level == "S3")
+    assert "secret" in denied["detail"]
 
 
 def test_doctor_fails_where_no_search_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,15 +103,15 @@ def test_doctor_fails_where_no_search_can_run(monkeypatch: pytest.MonkeyPatch) -
     assert "apt-get install g++" in result.output
 
 
-def test_forecast_without_a_model_is_the_rooflines_and_says_so(tmp_path: Path) -> None:
+def test_forecast_without_a_model_is_the_trees_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "a.cpp").write_text('extern "C" void kernel() {}\n')
     (tmp_path / "b.cpp").write_text('extern "C" void kernel() { int x = 0; (void)x; }\n')
     shown = invoke("forecast", "a.cpp", "b.cpp", "--problem", "softmax", "--reference-ms", "5")
     assert "not a measurement" in shown.output
-    assert "only a prior" in shown.output
+    assert "by trees trained on other kernels" in shown.output
     data = json.loads(invoke("forecast", "a.cpp", "b.cpp", "--device", "H100", "--json").stdout)
     assert sum(data["bins"].values()) == pytest.approx(1.0)
-    assert data["forecaster"] == "roofline"
+    assert data["forecaster"] == "trees"
     (tmp_path / "c.txt").touch()
     assert "known endings" in invoke("forecast", "a.cpp", "c.txt").output
 

@@ -65,7 +65,7 @@ def test_every_built_in_component_can_be_found() -> None:
     assert plugins.names("strategy") == ["greedy", "puct"]
     assert plugins.names("proposer") == ["llm", "pool", "template"]
     assert plugins.names("forecaster") == ["llm", "roofline", "trees"]
-    assert plugins.names("backend") == ["cpp", "replay"]
+    assert plugins.names("backend") == ["cpp", "cuda", "replay", "triton"]
     assert plugins.names("farm") == ["local"]
 
 

@@ -14,7 +14,7 @@ from kernelcast.distribution import Distribution
 from kernelcast.evaluation import SCORES, Answer, ask, evaluate, hindsight
 from kernelcast.scoring import crps, half_brier
 from kernelcast.testing import SyntheticBackend, make_kernel, make_query, synthetic_kernels
-from kernelcast.types import FailureKind, Forecast, Observation, Query
+from kernelcast.types import FailureKind, Forecast, Observation, Query, Spend
 
 BACKEND = SyntheticBackend()
 
@@ -45,7 +45,7 @@ class Diary:
         self.std, self.bias = std, bias
         self.notes: list[tuple[str, str]] = []
 
-    def quote(self, queries: Sequence[Query]) -> dict[object, float]:
+    def quote(self, queries: Sequence[Query]) -> Spend:
         return {}
 
     def forecast(self, queries: Sequence[Query]) -> list[Forecast]:

@@ -64,7 +64,7 @@ def make_parts(
 ) -> Parts:
     return Parts(
         proposer=proposer or TemplateProposer(),
-        forecaster=forecaster or TreesForecaster(trees=8),
+        forecaster=forecaster or TreesForecaster(),
         policy=policy or Selective(pool_size=12, turnover=4),
         strategy=Puct(),
         farm=farm or LocalFarm(SyntheticBackend()),

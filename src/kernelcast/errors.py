@@ -7,6 +7,7 @@ KernelcastError
 ├── SetupError            something on this machine or in the user's files must be mended
 │   ├── ProblemError      a problem folder is malformed
 │   ├── MissingExtra      an optional dependency is not installed
+│   ├── NoDevice          the kernel was built, and nothing here can run it
 │   └── UnknownComponent  no plug-in of that name
 ├── StoreError            the store is damaged, of another schema, or not what was asked for
 │   └── BudgetExceeded    a reservation would go past a cap; nothing was reserved
@@ -33,6 +34,10 @@ class ProblemError(SetupError):
 
 class MissingExtra(SetupError):
     """An optional dependency is not installed."""
+
+
+class NoDevice(SetupError):
+    """A kernel was built for a device that is not in this machine."""
 
 
 class UnknownComponent(SetupError):

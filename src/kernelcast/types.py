@@ -270,7 +270,12 @@ class Measurement(Record):
 
 
 class Evidence(Record):
-    """What compiling alone tells, handed to forecasters with the query."""
+    """What compiling alone tells, handed to forecasters with the query.
+
+    None is what the compiler does not say. Registers and stack are of one thread, shared memory of
+    one block; spills are the bytes that the code stores and loads for want of registers. Where a
+    source holds several GPU functions, sizes are the largest of them and counts their sum.
+    """
 
     kernel_id: str
     toolchain: str
@@ -279,6 +284,13 @@ class Evidence(Record):
     code_bytes: int = 0
     instructions: Mapping[str, int] = {}
     roofline_s: float | None = None
+    target: str = ""
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+    stack_bytes: int | None = None
+    block_threads: int | None = None
+    occupancy: float | None = None
 
 
 # ------------------------------------------------------------------- forecasts and decisions

@@ -88,7 +88,8 @@ def workers(backend: CppBackend) -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if folder in path.read_bytes():
+            command = path.read_bytes()
+            if folder in command and not command.partition(b"\0")[0].endswith(b"bwrap"):
                 found.append(int(path.parent.name))
         except OSError:
             continue

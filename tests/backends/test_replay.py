@@ -259,7 +259,7 @@ def convolution(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 def search(recording: Recording, folder: Path, policy: Policy, budget: Budget) -> Search:
     parts = Parts(
         proposer=PoolProposer(list(recording.configurations)),
-        forecaster=TreesForecaster(trees=8),
+        forecaster=TreesForecaster(),
         policy=policy,
         strategy=Greedy(),
         farm=LocalFarm(ReplayBackend(recording)),

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import struct
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +14,8 @@ import pytest
 
 from kernelcast.backends import _worker
 from kernelcast.backends._child import Child
+from kernelcast.backends._sandbox import Grant, Sandbox
+from kernelcast.errors import SetupError
 from kernelcast.types import Failure, FailureKind
 
 SOURCE = """
@@ -29,7 +31,7 @@ extern "C" void add(const int64_t* a, int64_t* b, int64_t N, int64_t mode) {
     if (mode == 5) { if (fork() == 0) for (;;) pause(); _exit(7); }
     if (mode == 6) b[0] = getenv("KERNELCAST_TEST_KEY") ? 1 : 2;
     if (mode == 7) { volatile char* p = (char*)malloc(8L << 30); b[0] = p ? 1 : 2; }
-    if (mode == 8) b[0] = write(fileno(tmpfile()), "x", 1) == 1 ? 1 : 2;
+    if (mode == 8) { FILE* f = tmpfile(); b[0] = f && write(fileno(f), "x", 1) == 1 ? 1 : 2; }
     if (mode == 0) for (int64_t i = 0; i < N; ++i) b[i] = a[i] + 1;
 }
 """
@@ -46,17 +48,17 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "add.so"
 
 
-def start(library: Path, entry: str = "add", trusted: bool = False) -> Child:
+def start(library: Path, entry: str = "add", sandbox: Sandbox | None = None) -> Child:
     return Child(
         library,
         entry,
         arrays=2,
         dimensions=2,
         arena_bytes=4 * STRIDE,
+        sandbox=sandbox or Sandbox.detect(),
         threads=1,
         cpu_s=5,
         memory_bytes=1 << 30,
-        trusted=trusted,
     )
 
 
@@ -81,6 +83,14 @@ def group(pgid: int) -> list[int]:
             continue
         if int(fields[2]) == pgid and fields[0] != "Z":
             found.append(int(stat.parent.name))
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and its descendants, the youngest last."""
+    found = [pid]
+    for each in found:
+        found += map(int, Path(f"/proc/{each}/task/{each}/children").read_text().split())
     return found
 
 
@@ -133,7 +143,7 @@ def test_environment_memory_and_files_are_limited(
             answer[:] = 0
             assert isinstance(call(child, mode), float)
             assert answer[0] == 2
-        limits = Path(f"/proc/{child.pid}/limits").read_text()
+        limits = Path(f"/proc/{descendants(child.pid)[-1]}/limits").read_text()
     assert "Max core file size        0 " in limits
     assert "Max file size             0 " in limits
     assert "Max cpu time              5 " in limits
@@ -149,32 +159,42 @@ def test_a_library_that_does_not_load_is_a_compile_error(library: Path) -> None:
 
 def test_the_worker_imports_no_package() -> None:
     """It runs under `-I -S`, where numpy and kernelcast are not to be found."""
-    text = Path(_worker.__file__).read_text()
-    assert "numpy" not in text
-    assert "from " not in text.partition('"""\n\n')[2].partition("def ")[0]
+    code = (
+        "import sys; sys.path.append(sys.argv[1]); import _worker, _confine;"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    command = [sys.executable, "-I", "-S", "-c", code, str(Path(_worker.__file__).parent)]
+    loaded = set(subprocess.check_output(command, text=True).split())
+    assert {"_worker", "_confine", "ctypes"} <= loaded
+    assert not loaded & {"numpy", "kernelcast", "typing", "enum", "re", "collections", "pathlib"}
 
 
 def test_serves_until_the_pipe_is_closed(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same loop in this process, with the limits only written down."""
-    limits: dict[int, tuple[int, int]] = {}
-    monkeypatch.setattr(resource, "setrlimit", limits.__setitem__)
+    """The same loop in this process, unconfined."""
     monkeypatch.setattr(gc, "disable", lambda: None)
     memory = os.memfd_create("test")
     os.ftruncate(memory, STRIDE)
     request_read, request_write = os.pipe()
     reply_read, reply_write = os.pipe()
     fds = (os.dup(memory), request_read, reply_write)
-    serving = threading.Thread(
-        target=_worker.serve, args=(str(library), "add", 2, 2, *fds, 0, 1 << 30)
-    )
+    serving = threading.Thread(target=_worker.serve, args=(str(library), "add", 2, 2, *fds))
     serving.start()
-    assert os.read(reply_read, 8) == bytes(8)
+    assert os.read(reply_read, 8) == struct.pack("<q", _worker.CONFINED)
+    assert os.read(reply_read, 8) == struct.pack("<q", _worker.LOADED)
     os.write(request_write, struct.pack("<8q", 42, 0, 1, STRIDE, *OFFSETS, 100, 0))
     assert os.read(reply_read, 8) == struct.pack("<q", 42)
     assert os.pread(memory, 16, OFFSETS[1]) == struct.pack("<2q", 1, 1)
     os.close(request_write)
     serving.join(10)
     assert not serving.is_alive()
-    assert limits == {resource.RLIMIT_CORE: (0, 0)}
     for fd in (memory, request_read, reply_read, reply_write):
         os.close(fd)
+
+
+def test_a_sandbox_that_does_not_come_into_force_is_nobodys_crash(
+    library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = {**Sandbox.detect()._policy(Grant("measure")), "seccomp_number": -1}
+    monkeypatch.setattr(Sandbox, "_policy", lambda *_: broken)
+    with start(library) as child, pytest.raises(SetupError, match="kernelcast doctor"):
+        child.load(10.0)

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelcast.forecasters.trees import TreesForecaster
-from kernelcast.scoring import crps
+from kernelcast.canonical import canonical_parameters
+from kernelcast.forecasters.trees import DeviceTimes, TreesForecaster
+from kernelcast.scoring import crps, spearman
 from kernelcast.testing import (
     ForecasterContract,
     SyntheticBackend,
@@ -23,7 +24,7 @@ BACKEND = SyntheticBackend()
 
 class TestTreesForecaster(ForecasterContract):
     def make(self) -> Any:
-        return TreesForecaster(trees=16)
+        return TreesForecaster()
 
 
 def observe(kernels: Sequence[Kernel]) -> list[Observation]:
@@ -108,11 +109,12 @@ def test_is_less_sure_away_from_what_it_knows(
     assert far > 1.1 * near
 
 
-def test_before_the_fifth_lesson_it_is_wide_about_the_mean() -> None:
-    lessons = timed(synthetic_kernels(20, seed=2))[:4]
+def test_before_the_third_lesson_it_is_wide_about_the_mean() -> None:
+    lessons = timed(synthetic_kernels(20, seed=2))[:2]
     (forecast,) = ask(taught(lessons), [synthetic_kernels(1, seed=3)[0]])
-    assert forecast.distribution.mean() == pytest.approx(np.mean([truth(o) for o in lessons]))
-    assert forecast.distribution.std() == pytest.approx(1.5, rel=0.01)
+    density = forecast.distribution
+    assert density.quantile(0.5) == pytest.approx(np.mean([truth(o) for o in lessons]), abs=0.01)
+    assert density.cdf(density.quantile(0.5) + 1.5) == pytest.approx(0.841, abs=0.01)
 
 
 def test_a_forecast_is_seen_from_its_anchor(forecaster: TreesForecaster) -> None:
@@ -144,8 +146,9 @@ def test_learns_what_fails() -> None:
         )
         for bad in (False, True)
     }
-    assert rates[True] > 0.6
-    assert rates[False] < 0.2
+    # An average over neighbours: it tells them apart, but is far from sure.
+    assert rates[True] > 0.4
+    assert rates[True] > 1.6 * rates[False]
     assert set(forecasts[0].failure) == {FailureKind.CRASH}
 
 
@@ -154,8 +157,7 @@ def test_failures_share_out_by_their_causes() -> None:
     kinds = [FailureKind.CRASH, FailureKind.TIMEOUT, FailureKind.TIMEOUT, FailureKind.TIMEOUT]
     lessons = [failed(kernel, kind) for kernel, kind in zip(kernels, kinds, strict=True)]
     (forecast,) = ask(taught(lessons), synthetic_kernels(1, seed=7))
-    # Four failures of four, beside a prior of ten at 5%.
-    assert 1.0 - forecast.p_ok == pytest.approx(4.5 / 14)
+    assert 0.3 < 1.0 - forecast.p_ok < 0.7
     assert forecast.failure[FailureKind.TIMEOUT] == pytest.approx(
         3 * forecast.failure[FailureKind.CRASH]
     )
@@ -167,3 +169,33 @@ def test_a_constant_speed_does_not_make_it_certain() -> None:
     same = [Observation(kernel=each.kernel, measurement=first.model_copy()) for each in lessons]
     (forecast,) = ask(taught(same), synthetic_kernels(1, seed=9))
     assert forecast.distribution.std() > 0.01
+
+
+def test_what_ran_on_other_devices_orders_what_was_never_measured_here() -> None:
+    kernels = synthetic_kernels(60, seed=10)
+    there = {
+        canonical_parameters(each.kernel.parameters or {}): None
+        if each.measurement.log2_speedup is None
+        else -each.measurement.log2_speedup
+        for each in observe(kernels)
+    }
+    known = [DeviceTimes(device="other", log2_runtime=there)]
+    forecaster = TreesForecaster(elsewhere=lambda _problem, _device: known)
+    forecasts = ask(forecaster, kernels)
+    actual = [each.measurement.log2_speedup for each in observe(kernels)]
+    pairs = [
+        (forecast.distribution.quantile(0.5), speedup)
+        for forecast, speedup in zip(forecasts, actual, strict=True)
+        if speedup is not None
+    ]
+    assert spearman(*zip(*pairs, strict=True)) > 0.9
+    assert "on other" in forecasts[0].rationale
+    failing = [f.p_ok for f, speedup in zip(forecasts, actual, strict=True) if speedup is None]
+    running = [f.p_ok for f, speedup in zip(forecasts, actual, strict=True) if speedup is not None]
+    assert max(failing) < min(running)
+
+
+def test_a_reason_names_the_nearest_measured_kernel() -> None:
+    (lesson,) = timed(synthetic_kernels(20, seed=2))[:1]
+    (forecast,) = ask(taught([lesson]), [lesson.kernel])
+    assert forecast.rationale == f"0 parameters from one that ran at {2 ** truth(lesson):.2f}x"

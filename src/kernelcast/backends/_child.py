@@ -1,4 +1,4 @@
-"""The parent's end of a worker process: start it, time one request, say how it died.
+"""The parent's end of a worker process: start it confined, time one request, say how it died.
 
 Everything that must not be in the kernel's process lives on this side: the clock, the nonce and
 the power to kill. What a kernel does wrong comes back as a `Failure`, never as an exception.
@@ -14,11 +14,8 @@ import secrets
 import select
 import signal
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,35 +23,24 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelcast.backends._worker import LOAD_FAILED
+from kernelcast.backends._sandbox import Grant, Sandbox
+from kernelcast.backends._sandbox import bare_environment as bare_environment
+from kernelcast.backends._sandbox import kill_group as kill_group
+from kernelcast.backends._worker import CONFINED, LOAD_FAILED, LOADED
+from kernelcast.errors import SetupError
 from kernelcast.types import Failure, FailureKind
 
-_WORKER = Path(__file__).with_name("_worker.py")
 _REPLY = struct.Struct("<q")
-_LOADED = _REPLY.pack(0)
-_INHERITED = ("LANG", "LD_LIBRARY_PATH", "PATH")
-
-
-def bare_environment(**extra: str) -> dict[str, str]:
-    """An environment by allow-list, so that no key reaches untrusted code or its compiler."""
-    kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    return kept | extra
-
-
-def kill_group(process: subprocess.Popen[bytes]) -> int:
-    """End a session leader with all of its group, reap it, and return its status."""
-    if process.returncode is None:
-        # Before reaping: until then the process id cannot belong to anybody else.
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    return process.wait()
+_CONFINED, _LOADED = _REPLY.pack(CONFINED), _REPLY.pack(LOADED)
+_LAST_BREATH_S = 0.2
 
 
 class Child:
-    """A process that holds one loaded kernel, and the memory it shares with it.
+    """A confined process that holds one loaded kernel, and the memory it shares with it.
 
-    `trusted` children (the reference) have no limits and may outlive the thread that started
-    them. The kernel is loaded by `load`, which must answer before the first `call`.
+    Candidate and reference are confined alike, or the comparison would not be fair; but the
+    reference, which is kept for many measurements, has no limit on CPU time (`cpu_s` None). The
+    kernel is loaded by `load`, which must answer before the first `call`.
     """
 
     def __init__(
@@ -65,10 +51,10 @@ class Child:
         dimensions: int,
         arena_bytes: int,
         *,
+        sandbox: Sandbox,
         threads: int,
-        cpu_s: int,
+        cpu_s: int | None,
         memory_bytes: int,
-        trusted: bool = False,
     ) -> None:
         self._request = struct.Struct(f"<{4 + arrays + dimensions}q")
         memory_fd = os.memfd_create("kernelcast", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -82,18 +68,17 @@ class Child:
         request_read, self._request_fd = os.pipe()
         self._reply_fd, reply_write = os.pipe()
         given = (memory_fd, request_read, reply_write)
-        numbers = (arrays, dimensions, *given, 0 if trusted else cpu_s, memory_bytes + arena_bytes)
+        grant = Grant("measure", (library.parent,), (), memory_bytes + arena_bytes, cpu_s)
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_WORKER), str(library), entry, *map(str, numbers)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+            self._process = sandbox.start(
+                "_worker.main",
+                [str(library), entry, *map(str, (arrays, dimensions, *given))],
+                grant,
+                library.parent,
                 pass_fds=given,
-                start_new_session=True,
-                cwd=library.parent,
                 # Idle OpenMP threads that spin would slow the other half of an interleaved pair.
-                env=bare_environment(OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="passive"),
+                OMP_NUM_THREADS=str(threads),
+                OMP_WAIT_POLICY="passive",
             )
         finally:
             for fd in given:
@@ -107,20 +92,29 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Process id, which is also the id of the group."""
+        """Id of the process that was started, which is also the id of its group."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
         """Whether the process is there to answer."""
-        return self._process.poll() is None
+        return self._process.alive
 
     def load(self, timeout_s: float) -> Failure | None:
         """Wait until the kernel is loaded."""
-        ready = self._poll.poll(math.ceil(timeout_s * 1e3))
-        if not ready:
-            return self._timeout(timeout_s)
-        return None if self._answered(ready, _LOADED) else self._obituary()
+        deadline = time.perf_counter() + timeout_s
+        said = b""
+        while said != _CONFINED + _LOADED:
+            ready = self._poll.poll(max(0, math.ceil((deadline - time.perf_counter()) * 1e3)))
+            if not ready:
+                return self._timeout(timeout_s)
+            more = b""
+            if any(fd == self._reply_fd for fd, _ in ready):
+                more = os.read(self._reply_fd, 4 * _REPLY.size)
+            said += more
+            if not more or not (_CONFINED + _LOADED).startswith(said):
+                return self._obituary() if said.startswith(_CONFINED) else self._unconfined()
+        return None
 
     def call(
         self,
@@ -153,13 +147,23 @@ class Child:
         readable = any(fd == self._reply_fd for fd, _ in ready)
         return readable and os.read(self._reply_fd, 4 * len(expected)) == expected
 
+    def _unconfined(self) -> Failure:
+        """It ended before anything untrusted was touched, so the kernel is not to blame."""
+        self._process.ended_within(_LAST_BREATH_S)
+        raise SetupError(
+            f"the sandbox did not come into force (status {self._process.end()}): "
+            "see `kernelcast doctor`"
+        )
+
     def _timeout(self, timeout_s: float) -> Failure:
-        kill_group(self._process)
+        self._process.end()
         return Failure(kind=FailureKind.TIMEOUT, message=f"no answer within {timeout_s:.2f} s")
 
     def _obituary(self) -> Failure:
         """Why there is no proper answer. A process that already ended keeps its own status."""
-        status = kill_group(self._process)
+        # The launcher passes on the status of the process within, a moment after its death.
+        self._process.ended_within(_LAST_BREATH_S)
+        status = self._process.end()
         if status == LOAD_FAILED:
             return Failure(
                 kind=FailureKind.COMPILE_ERROR,
@@ -179,8 +183,8 @@ class Child:
         )
 
     def close(self) -> None:
-        """Kill the process group and release its pipes; the memory goes with the last view."""
-        kill_group(self._process)
+        """Kill all of it and release its pipes; the memory goes with the last view."""
+        self._process.end()
         while self._open_fds:
             os.close(self._open_fds.pop())
 

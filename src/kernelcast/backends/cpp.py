@@ -2,17 +2,16 @@
 
 Candidate and reference each run in a process of their own (`_child`, `_worker`); what is timed is
 decided in `_timing`, what is right in `_verify`. Here are the compiler, the reading of its output
-and the order of a measurement. A measurement holds the device from the moment its processes
-start; compiling, drawing inputs and asking the oracle come before and are not device time.
+and the order of a measurement. All that runs foreign code, the compiler too, is confined by
+`_sandbox`. A measurement holds the device from the moment its inputs are there; compiling, drawing
+inputs and asking the oracle come before and are not device time.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import re
 import secrets
-import select
 import shutil
 import subprocess
 import tempfile
@@ -29,7 +28,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelcast.backends._child import Child, bare_environment, kill_group
+from kernelcast.backends._child import Child
+from kernelcast.backends._sandbox import Grant, Level, Sandbox, admit
 from kernelcast.backends._timing import (
     NOISE_FLOOR,
     SCREENING,
@@ -64,12 +64,11 @@ _DRAWING_THREADS = 2
 _MOST_CALLS = 256
 _BATCH_BYTES = 16 << 20
 _MEMORY_BYTES = 4 << 30
-_COMPILER_MEMORY_KB = 4 << 20
-_COMPILER_FILE_BLOCKS = 128 << 11  # of 512 bytes: 128 MB
 _MESSAGE_LINES = 20
 _MESSAGE_BYTES = 16_384
 _KEPT_BUILDS = 256
 _LOAD_TIMEOUT_S = 5.0
+_DISASSEMBLY_TIMEOUT_S = 30.0
 _TIMEOUT_FACTOR = 20.0
 _TIMEOUT_SLACK_S = 1.0
 _CLEANUP_MARGIN_S = 0.5
@@ -195,6 +194,8 @@ class CppBackend:
     """Measures C++ kernels on this machine's CPU. Safe to use from several threads.
 
     `device_cap_s` bounds how long one measurement may hold the device and is what `quote` states.
+    Kernels and their compiler are confined, at least to the level `require` if it is given;
+    where nothing confines them (S0), only with `allow_unsafe`. `level` is what was proven.
     """
 
     name = "cpp"
@@ -207,6 +208,9 @@ class CppBackend:
         compile_timeout_s: float = 30.0,
         device_cap_s: float = 10.0,
         build_dir: str | Path | None = None,
+        require: Level | None = None,
+        *,
+        allow_unsafe: bool = False,
     ) -> None:
         found = shutil.which(compiler)
         if found is None:
@@ -216,6 +220,8 @@ class CppBackend:
             )
         if device_cap_s < 2.0:
             raise SetupError(f"device_cap_s is {device_cap_s}: a measurement needs at least 2 s")
+        self._sandbox = Sandbox.detect()
+        self.level: Level = admit(self._sandbox, require, allow_unsafe=allow_unsafe)
         self.device = device or detect_cpu()
         self._command = (found, *flags)
         self._compile_timeout_s = compile_timeout_s
@@ -252,7 +258,7 @@ class CppBackend:
                 failure=build.failure,
                 compile_s=build.compile_s,
             )
-        code_bytes, instructions = _disassemble(build.library)
+        code_bytes, instructions = self._disassemble(build.library)
         return Evidence(
             kernel_id=kernel.id,
             toolchain=self.toolchain,
@@ -285,22 +291,14 @@ class CppBackend:
     def _compile(self, entry: str, source: str) -> _Build:
         folder = Path(tempfile.mkdtemp(dir=self._directory))
         (folder / "kernel.cpp").write_text(source, encoding="utf-8")
-        limits = f"ulimit -c 0; ulimit -v {_COMPILER_MEMORY_KB}; ulimit -f {_COMPILER_FILE_BLOCKS}"
+        self._sandbox.own(folder)
         linker = (f"-Wl,--require-defined={entry}", "-Wl,-z,defs")
         command = [*self._command, *linker, "kernel.cpp", "-o", "kernel.so"]
         started = time.perf_counter()
         with (folder / "messages").open("wb") as messages:
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", f'{limits}; exec "$@"', "sh", *command],
-                cwd=folder,
-                env=bare_environment(TMPDIR=str(folder), LC_ALL="C"),
-                stdin=subprocess.DEVNULL,
-                stdout=messages,
-                stderr=messages,
-                start_new_session=True,
-            )
-            in_time = _ended_within(process, self._compile_timeout_s)
-            status = process.wait() if in_time else kill_group(process)
+            process = self._sandbox.run_program(command, self._grant(folder), folder, messages)
+            in_time = process.ended_within(self._compile_timeout_s)
+            status = process.end()
         compile_s = time.perf_counter() - started
         if status == 0:
             return _Build(folder / "kernel.so", None, compile_s)
@@ -313,6 +311,30 @@ class CppBackend:
         message = message or f"the compiler ended with status {status}"
         failure = Failure(kind=FailureKind.COMPILE_ERROR, message=message)
         return _Build(None, failure, compile_s)
+
+    def _grant(self, folder: Path) -> Grant:
+        return Grant(
+            "compile",
+            writable=(folder,),
+            memory_bytes=_MEMORY_BYTES,
+            cpu_s=math.ceil(self._compile_timeout_s),
+        )
+
+    def _disassemble(self, library: Path) -> tuple[int, dict[str, int]]:
+        """Bytes of code, and instructions by kind; nothing where objdump is not installed."""
+        objdump = shutil.which("objdump")
+        if objdump is None:
+            return 0, {}
+        command = [objdump, "-h", "-d", "-j", ".text", "--no-show-raw-insn", str(library)]
+        with tempfile.TemporaryFile() as listing:
+            process = self._sandbox.run_program(
+                command, self._grant(library.parent), library.parent, listing
+            )
+            process.ended_within(_DISASSEMBLY_TIMEOUT_S)
+            if process.end() != 0:
+                return 0, {}
+            listing.seek(0)
+            return _count_instructions(listing.read().decode(errors="replace"))
 
     # ---------------------------------------------------------------------------- measuring
 
@@ -331,18 +353,21 @@ class CppBackend:
         # The run's seed can be guessed, the rest cannot: no kernel knows its inputs in advance.
         rng = np.random.default_rng([seed % 2**63, secrets.randbits(64)])
         arena = _Arena(problem)
-        samples = _draw(arena, rng)
         is_reference = kernel.id == kernel_id(problem.seed_source, problem.language)
-        started = time.perf_counter()
-        outcome = self._compare(
-            arena,
-            reference.library,
-            candidate.library,
-            samples,
-            rng,
-            NOISE_FLOOR if is_reference else SCREENING,
-            deadline=started + self._device_cap_s - _CLEANUP_MARGIN_S,
-        )
+        # Its process starts while the inputs are drawn, and then waits for its first request.
+        with self._start(arena, candidate.library, kept=False) as candidate_child:
+            samples = _draw(arena, rng)
+            started = time.perf_counter()
+            outcome = self._compare(
+                arena,
+                reference.library,
+                candidate.library,
+                candidate_child,
+                samples,
+                rng,
+                NOISE_FLOOR if is_reference else SCREENING,
+                deadline=started + self._device_cap_s - _CLEANUP_MARGIN_S,
+            )
         device_s = time.perf_counter() - started
         if is_reference and isinstance(outcome, Timing):
             with self._lock:
@@ -364,6 +389,7 @@ class CppBackend:
             noise_log2=noise_log2,
             # Only a parent that was itself stalled can be late, and the ledger reserved no more.
             device_s=min(device_s, self._device_cap_s),
+            sandbox=self.level,
         )
 
     def _compare(
@@ -371,6 +397,7 @@ class CppBackend:
         arena: _Arena,
         reference: Path,
         candidate: Path,
+        first_child: Child,
         samples: Mapping[str, Sequence[Sample]],
         rng: np.random.Generator,
         precision: Precision,
@@ -384,7 +411,8 @@ class CppBackend:
                 with self._reference(arena, reference, deadline, fresh=fresh) as their_child:
                     theirs = _ReferenceRunner(their_child, arena, samples, deadline)
                     baseline_s = self._baseline(theirs, problem)
-                    with self._start(arena, candidate, trusted=False) as our_child:
+                    again = self._start(arena, candidate, kept=False) if fresh else None
+                    with again or first_child as our_child:
                         ours = _Runner(our_child, arena, samples, deadline)
                         return (
                             our_child.load(_load_timeout(deadline))
@@ -429,7 +457,7 @@ class CppBackend:
             child.close()
             child = None
         if child is None:
-            child = self._start(arena, library, trusted=True)
+            child = self._start(arena, library, kept=True)
             if failure := child.load(_load_timeout(deadline)):
                 child.close()
                 raise _ReferenceLost(failure)
@@ -441,7 +469,7 @@ class CppBackend:
         with self._lock:
             idle.append(child)
 
-    def _start(self, arena: _Arena, library: Path, *, trusted: bool) -> Child:
+    def _start(self, arena: _Arena, library: Path, *, kept: bool) -> Child:
         cores = self.device.cores
         return Child(
             library,
@@ -449,10 +477,10 @@ class CppBackend:
             len(arena.problem.arguments),
             len(arena.problem.dimensions),
             arena.size,
+            sandbox=self._sandbox,
             threads=cores,
-            cpu_s=math.ceil(self._device_cap_s) * cores,
+            cpu_s=None if kept else math.ceil(self._device_cap_s) * cores,
             memory_bytes=_MEMORY_BYTES,
-            trusted=trusted,
         )
 
 
@@ -480,17 +508,6 @@ def _draw(arena: _Arena, rng: np.random.Generator) -> dict[str, list[Sample]]:
     return samples
 
 
-def _ended_within(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
-    """Whether it ended in time; `Popen.wait` would look only every 50 ms."""
-    pidfd = os.pidfd_open(process.pid)
-    try:
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        return bool(poll.poll(math.ceil(timeout_s * 1e3)))
-    finally:
-        os.close(pidfd)
-
-
 def _clean_up(directory: Path, references: dict[str, list[Child]]) -> None:
     for child in (child for idle in references.values() for child in idle):
         child.close()
@@ -506,22 +523,12 @@ _PACKED = re.compile(r"[xyz]mm|\bv\d+\.\d+[bhsd]")
 _SCALAR = re.compile(r"s[sd]$")
 
 
-def _disassemble(library: Path) -> tuple[int, dict[str, int]]:
-    """Bytes of code, and instructions by kind; nothing where objdump is not installed.
+def _count_instructions(listing: str) -> tuple[int, dict[str, int]]:
+    """Bytes of code, and instructions by kind, from objdump's listing.
 
     Kinds overlap: a vector load counts as vector and as memory. `stack` are accesses relative to
     the stack pointer, most of them spills.
     """
-    objdump = shutil.which("objdump")
-    if objdump is None:
-        return 0, {}
-    listing = subprocess.run(
-        [objdump, "-h", "-d", "-j", ".text", "--no-show-raw-insn", str(library)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    ).stdout
     section = _TEXT_SECTION.search(listing)
     mix: Counter[str] = Counter(
         dict.fromkeys(

@@ -13,6 +13,7 @@ from kernelcast.cli.judge import evaluate_forecasters, replay
 from kernelcast.cli.rank import rank
 from kernelcast.cli.runs import list_runs, resume, search, show
 from kernelcast.cli.setup import doctor, init
+from kernelcast.cli.train import train
 from kernelcast.errors import KernelcastError
 
 
@@ -35,6 +36,7 @@ def main() -> None:
     Start here:
       kernelcast demo                 the whole idea in under 90 seconds
       kernelcast search softmax       a real search on a bundled problem
+      kernelcast rank kernels/        which of these to measure
       kernelcast init my_kernel       a problem folder of your own
     """
 
@@ -52,5 +54,6 @@ for _command in (
     resume,
     search,
     show,
+    train,
 ):
     main.add_command(_command)

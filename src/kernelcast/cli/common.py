@@ -65,6 +65,28 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def trust_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say how kernels must be confined."""
+    for option in (
+        click.option(
+            "--allow-unsafe", is_flag=True, help="Measure even where kernels cannot be confined."
+        ),
+        click.option(
+            "--require",
+            type=click.Choice(["S1", "S2", "S3"]),
+            help="Refuse to measure below this sandbox level (see `kernelcast doctor`).",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def backend_spec(require: str | None, *, allow_unsafe: bool) -> ComponentSpec:
+    """The backend of this machine's CPU, as confined as asked for."""
+    options = {"require": require, "allow_unsafe": allow_unsafe}
+    return ComponentSpec(name="cpp", options=options)
+
+
 def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that cap what may be spent."""
     for option in (

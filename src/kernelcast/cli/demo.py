@@ -12,7 +12,7 @@ import click
 import numpy as np
 from rich.table import Table
 
-from kernelcast.cli.common import OUT, json_option, run_watched
+from kernelcast.cli.common import OUT, backend_spec, json_option, run_watched, trust_options
 from kernelcast.events import ComponentSpec, RunSpec
 from kernelcast.parts import Parts
 from kernelcast.problems import load_problem
@@ -34,8 +34,17 @@ from kernelcast.types import Budget
     show_default=True,
     help="Where to draw best-so-far against measurements.",
 )
+@trust_options
 @json_option
-def demo(problem: str, measurements: int, seeds: int, figure: Path, as_json: bool) -> None:
+def demo(
+    problem: str,
+    measurements: int,
+    seeds: int,
+    figure: Path,
+    require: str | None,
+    allow_unsafe: bool,
+    as_json: bool,
+) -> None:
     """The whole idea in under 90 seconds: no GPU, no key.
 
     Searches one problem twice at an equal number of measurements, on the same engine, with the
@@ -53,7 +62,10 @@ def demo(problem: str, measurements: int, seeds: int, figure: Path, as_json: boo
     with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "demo.db") as store:
         for seed in range(seeds):
             for arm, policy in arms.items():
-                components = {"policy": ComponentSpec(name=policy)}
+                components = {
+                    "policy": ComponentSpec(name=policy),
+                    "backend": backend_spec(require, allow_unsafe=allow_unsafe),
+                }
                 spec = RunSpec(seed=seed, reuse=False, components=components)
                 name = f"{policy}-{seed}"
                 live = Search(loaded, Parts.build(components), store, spec=spec, name=name)

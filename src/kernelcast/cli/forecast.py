@@ -46,8 +46,8 @@ def forecast(
       kernelcast forecast ref.cu cand.cu --device H100-SXM5 \\
           --base-url http://localhost:8000/v1 --model my-model
 
-    Without a model endpoint the forecast is the roofline's: a wide prior, cut off at the device's
-    peaks, the same for every candidate.
+    Without a model endpoint the trees that ship with kernelcast forecast: they know how edits like
+    this one have fared elsewhere, not this kernel.
     """
     language = language_of(candidate)
     if language is None:
@@ -56,7 +56,7 @@ def forecast(
         Kernel(id=kernel_id(text, language), language=language, source=text)
         for text in (reference.read_text(), candidate.read_text())
     )
-    name = "llm" if model["base_url"] else "roofline"
+    name = "llm" if model["base_url"] else "trees"
     forecaster = plugins.build("forecaster", component(name, model))
     query = Query(
         problem=load_problem(problem)
@@ -113,5 +113,5 @@ def _print_forecast(answer: Forecast, name: str) -> None:
         OUT.print(f"{usage.tokens:,} tokens, ${usage.usd:.4f}, {usage.seconds:.1f} s")
     if answer.unparsed:
         OUT.print("the model's answer could not be read; this is the uniform forecast", style="red")
-    if name == "roofline":
-        OUT.print("only a prior: give --base-url and --model for a forecast of this very kernel")
+    if name == "trees":
+        OUT.print("by trees trained on other kernels: docs/reference/model-card.md says how good")

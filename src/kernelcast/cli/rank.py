@@ -15,11 +15,13 @@ from kernelcast import dataset, plugins
 from kernelcast.cli.common import (
     ERR,
     OUT,
+    backend_spec,
     component,
     json_option,
     model_options,
     run_watched,
     store_option,
+    trust_options,
 )
 from kernelcast.devices import catalogue, detect_cpu
 from kernelcast.errors import SetupError
@@ -31,7 +33,7 @@ from kernelcast.ranking import Cut, Ranked, Ranking
 from kernelcast.report.console import summary, summary_table
 from kernelcast.search import Search
 from kernelcast.store import Store
-from kernelcast.types import Budget, Device, Kernel, Language, Query
+from kernelcast.types import Budget, Device, Kernel, Language, Parameters, Query
 
 
 @click.command()
@@ -61,6 +63,11 @@ from kernelcast.types import Budget, Device, Kernel, Language, Query
     show_default=True,
     help="Language of a tuner's space.",
 )
+@click.option(
+    "--trees",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Model that `kernelcast train` wrote (default: the one that ships).",
+)
 @click.option("--share", type=float, help="Cut after this share of the pool.")
 @click.option(
     "--miss",
@@ -71,6 +78,7 @@ from kernelcast.types import Budget, Device, Kernel, Language, Query
 @click.option("--csv", "as_csv", is_flag=True, help="The whole order as CSV on stdout.")
 @click.option("--measure", is_flag=True, help="Go on to measure them on the hardware at hand.")
 @click.option("--measurements", "-n", type=int, help="Measure so many (default: the cut).")
+@trust_options
 @click.option("--seed", type=int, default=0, show_default=True)
 @model_options
 @store_option
@@ -80,12 +88,15 @@ def rank(
     problem: str | None,
     device: str | None,
     history: Path | None,
+    trees: Path | None,
     share: float | None,
     miss: float | None,
     top: int,
     as_csv: bool,
     measure: bool,
     measurements: int | None,
+    require: str | None,
+    allow_unsafe: bool,
     seed: int,
     store: str,
     as_json: bool,
@@ -118,8 +129,9 @@ def rank(
     others = [str(path) for path in (history, pool) if path and str(path).endswith(".parquet")]
     name = "llm" if model["base_url"] else "trees"
     spec = component(name, model)
-    if others and name == "trees":
-        spec = ComponentSpec(name=name, options={"history": others})
+    if name == "trees":
+        options = {"history": others, "model": trees and str(trees)}
+        spec = ComponentSpec(name=name, options=options)
     forecaster = plugins.build("forecaster", spec)
     with ERR.status(f"forecasting {len(found.kernels):,} kernels"):
         forecaster.learn(found.known)
@@ -144,9 +156,12 @@ def rank(
     if not as_json:
         _print(ranking, cut, facts, top)
     if measure:
-        facts["measured"] = _measure(
-            found, ranking, spec, measurements or cut.count, seed, store, quiet=as_json
-        )
+        components = {
+            "forecaster": spec,
+            "backend": backend_spec(require, allow_unsafe=allow_unsafe),
+        }
+        budget = Budget(measurements=measurements or cut.count)
+        facts["measured"] = _measure(found, ranking, components, budget, seed, store, quiet=as_json)
     if as_json:
         click.echo(json.dumps(facts))
 
@@ -257,8 +272,8 @@ def _print(ranking: Ranking, cut: Cut, facts: dict[str, Any], top: int) -> None:
 def _measure(
     pool: dataset.Pool,
     ranking: Ranking,
-    forecaster: ComponentSpec,
-    measurements: int,
+    components: dict[str, ComponentSpec],
+    budget: Budget,
     seed: int,
     store: str,
     *,
@@ -270,10 +285,9 @@ def _measure(
             f"{pool.problem.name!r} cannot be measured here, its inputs are not stated: "
             "give --problem with a problem folder (kernelcast init makes one)"
         )
-    components = {"forecaster": forecaster}
     usual = Parts.build(components)
     parts = Parts(
-        proposer=PoolProposer([each.kernel for each in ranking.members], ordered=True),
+        proposer=PoolProposer([_member(each.kernel) for each in ranking.members], ordered=True),
         forecaster=usual.forecaster,
         policy=usual.policy,
         strategy=usual.strategy,
@@ -283,12 +297,23 @@ def _measure(
         spec = RunSpec(seed=seed, components=components)
         live = Search(pool.problem, parts, opened, spec=spec)
         title = f"{pool.problem.name} ({live.name})"
-        result = run_watched(live, Budget(measurements=measurements), title, quiet=quiet)
+        result = run_watched(live, budget, title, quiet=quiet)
         label = next(
-            (each.label for each in ranking.members if each.kernel.id == result.kernel.id),
+            (each.label for each in ranking.members if _same(each.kernel, result.kernel)),
             "the reference itself",
         )
         if not quiet:
             OUT.print(summary_table(result.state, f"Run {result.run}"))
             OUT.print(f"fastest: {label} (kernelcast show {result.run} --kernel)", highlight=False)
         return {"run": result.run, "fastest": label, **summary(result.state)}
+
+
+def _member(kernel: Kernel) -> Kernel | Parameters:
+    """A configuration is rendered by the problem's template when its turn comes."""
+    return kernel if kernel.parameters is None else kernel.parameters
+
+
+def _same(ranked: Kernel, measured: Kernel) -> bool:
+    if ranked.parameters is None:
+        return ranked.id == measured.id
+    return ranked.parameters == measured.parameters

@@ -12,6 +12,7 @@ from rich.table import Table
 from kernelcast.cli.common import (
     MODEL_KEYS,
     OUT,
+    backend_spec,
     budget_of,
     budget_options,
     component,
@@ -19,6 +20,7 @@ from kernelcast.cli.common import (
     model_options,
     run_watched,
     store_option,
+    trust_options,
 )
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec, RunSpec
@@ -43,6 +45,7 @@ from kernelcast.store import Store
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--inspect", is_flag=True, help="Compile every candidate before it is forecast.")
 @click.option("--no-reuse", is_flag=True, help="Measure again what another run has measured.")
+@trust_options
 @click.option("--name", help="Name of the run (default: problem, date and a random tail).")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the best kernel here.")
 @store_option
@@ -58,6 +61,8 @@ def search(
     seed: int,
     inspect: bool,
     no_reuse: bool,
+    require: str | None,
+    allow_unsafe: bool,
     name: str | None,
     out: Path | None,
     store: str,
@@ -85,6 +90,7 @@ def search(
         "forecaster": component(forecaster, model),
         "policy": ComponentSpec(name=policy, options={"pool_size": pool} if pool else {}),
         "strategy": ComponentSpec(name=strategy),
+        "backend": backend_spec(require, allow_unsafe=allow_unsafe),
         "farm": ComponentSpec(name="local", options={"slots": slots}),
     }
     spec = RunSpec(seed=seed, inspect=inspect, reuse=not no_reuse, components=components)

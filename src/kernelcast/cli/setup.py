@@ -15,6 +15,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from kernelcast.backends._sandbox import Sandbox, prove, required, what_would_raise
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.cli.common import OUT, json_option
 from kernelcast.devices import detect_cpu
@@ -27,7 +28,7 @@ _EXTRAS = {
     "ray": "ray",
     "postgres": "psycopg",
     "opencl": "pyopencl",
-    "cuda": "cuda",
+    "cuda": "nvidia",
     "triton": "triton",
     "train": "trl",
     "ui": "fastapi",
@@ -84,21 +85,33 @@ def _checks() -> Iterator[tuple[str, bool, str]]:
     device = detect_cpu()
     yield "device", True, f"{device.id}; {device.source}"
     try:
-        backend = CppBackend()
+        backend = CppBackend(allow_unsafe=True)
         yield "C++ kernels", True, backend.toolchain
         backend.close()
     except SetupError as error:
         yield "C++ kernels", False, str(error)
     found = shutil.which("objdump") is not None
     yield "instruction mix", found, "objdump" if found else "apt-get install binutils"
-    yield (
-        "sandbox",
-        False,
-        "level S0: kernels run in child processes with limits, but are not yet confined; "
-        "search only kernels you would run yourself",
-    )
+    yield from _sandbox_checks()
     found = shutil.which("nvidia-smi") is not None
-    yield "GPU", False, "found, but GPU backends are not in this version" if found else "none found"
+    yield "GPU", False, "found; kernelcast has never run on one: pytest -m gpu" if found else "none found"
     for extra, module in _EXTRAS.items():
         found = importlib.util.find_spec(module) is not None
         yield f"extra {extra}", found, module if found else f"pip install 'kernelcast[{extra}]'"
+
+
+def _sandbox_checks() -> Iterator[tuple[str, bool, str]]:
+    """The level that was proven, and by what they try, the canaries that S3 depends on."""
+    proof = prove(Sandbox.detect())
+    confined = proof.level != "S0"
+    refused = "" if confined else "; kernels are run only with --allow-unsafe"
+    yield "sandbox", confined, f"level {proof.level}{refused}; {what_would_raise(proof)}"
+    families: dict[str, list[str]] = {}
+    for canary in sorted(required("S3")):
+        profile, _, name = canary.partition(": ")
+        family = name.partition(".")[0] if "." in name else "all in force"
+        families.setdefault(f"canaries, {profile}, {family}", []).append(canary)
+    for check, canaries in families.items():
+        free = [each for each in canaries if not proof.canaries.get(each, False)]
+        names = ", ".join(each.rpartition(": ")[2].rpartition(".")[2] for each in free or canaries)
+        yield check, not free, f"denied: {names}" if not free else f"NOT denied: {names}"

@@ -8,6 +8,7 @@ Joins are by key, never by row order, and a key that is missing or there twice i
 Bins are never stored: `labels` makes them from the speedup.
 """
 
+from kernelcast.dataset.histories import History, open_trees
 from kernelcast.dataset.kernelbench import import_kernelbench
 from kernelcast.dataset.keys import (
     configuration_id,
@@ -49,6 +50,7 @@ __all__ = [
     "TRIED",
     "UNSTATED",
     "Anchor",
+    "History",
     "Pool",
     "Row",
     "Rows",
@@ -74,6 +76,7 @@ __all__ = [
     "matching",
     "open_pool",
     "open_replay",
+    "open_trees",
     "problem_family",
     "problem_group",
     "read_rows",

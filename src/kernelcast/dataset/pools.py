@@ -62,7 +62,7 @@ def folder_pool(folder: Path, reference: Path | None, problem: Problem | None) -
         for path in files
         if language_of(path) == language and path != chosen
     }
-    unique = {kernel.id: name for name, kernel in reversed(found.items()) if kernel != anchor}
+    unique = {kernel.id: name for name, kernel in reversed(found.items()) if kernel.id != anchor.id}
     names = sorted(unique.values())
     if not names:
         raise SetupError(f"{folder} holds no {language} kernels beside the reference")
@@ -157,19 +157,10 @@ def space_pool(
 
 
 def template_pool(problem: Problem) -> Pool:
-    """Every configuration of a problem's template."""
+    """Every configuration of a problem's template; sources are rendered when they are measured."""
     if problem.template is None:
         raise SetupError(f"{problem.name!r} has no template: rank a folder of kernels instead")
-    kernels = [
-        Kernel(
-            id=kernel_id(source, problem.language),
-            language=problem.language,
-            source=source,
-            parameters=configuration,
-        )
-        for configuration in problem.template.configurations()
-        if (source := problem.template.render(configuration))
-    ]
+    kernels = [_configuration(problem, each) for each in problem.template.configurations()]
     reference = _text_kernel(problem.seed_source, problem.language)
     return _pool(problem, reference, math.nan, kernels, {}, None)
 
@@ -183,6 +174,8 @@ def _pool(
     device: str | None,
 ) -> Pool:
     left = [kernel for kernel in kernels if kernel.id not in known]
+    if not left:
+        raise SetupError(f"all {len(known)} kernels of {problem.name!r} were measured on {device}")
     return Pool(
         problem=problem,
         reference=reference,

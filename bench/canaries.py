@@ -1,0 +1,54 @@
+"""Sabotage each mechanism of the sandbox in turn: its canary must get through, the level must drop.
+
+Run: python bench/canaries.py
+A table, and on the last line JSON: how many mechanisms are in force here, and how many of them
+could be taken away without anybody noticing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import replace
+
+from kernelcast.backends._sandbox import Sandbox, prove
+
+
+def main() -> int:
+    """Print one row a mechanism; fail if one of them can be lost unnoticed."""
+    whole = Sandbox.detect()
+    intact = prove(whole)
+    undetected = 0
+    print(f"intact: level {intact.level}, {len(intact.canaries)} canaries")
+    began = time.monotonic()
+    for mechanism in sorted(whole.mechanisms):
+        proof = prove(replace(whole, mechanisms=whole.mechanisms - {mechanism}))
+        flown = sorted(
+            name
+            for name, denied in intact.canaries.items()
+            if denied and not proof.canaries.get(name, False)
+        )
+        own = any(name.endswith(f": {mechanism}") for name in flown)
+        started = bool(proof.canaries)
+        detected = started and own and proof.level < intact.level
+        undetected += not detected
+        mark = "" if detected else "   UNDETECTED" if started else "   DID NOT START"
+        print(f"without {mechanism:26} {proof.level}  {', '.join(flown)}{mark}", flush=True)
+    seconds = round(time.monotonic() - began, 1)
+    print(
+        json.dumps(
+            {
+                "mechanisms": len(whole.mechanisms),
+                "undetected": undetected,
+                "level": intact.level,
+                "canaries": len(intact.canaries),
+                "seconds": seconds,
+            }
+        )
+    )
+    return int(undetected > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Training of forecasters from measured rows."""

@@ -1,0 +1,187 @@
+"""The launch path, all but the hardware: the real worker on a stand-in for NVIDIA's driver."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernelcast.backends._driver import Launch, Program, probe, require_device
+from kernelcast.backends._gpu import Build, GpuBackend
+from kernelcast.backends._toolchain import ToolRun
+from kernelcast.devices import find_device
+from kernelcast.errors import NoDevice
+from kernelcast.testing import BackendContract, synthetic_problem
+from kernelcast.types import Case, Failure, FailureKind, Kernel, Language, Problem
+from tests.backends.gpu_problems import edited, gpu_kernel
+
+H100 = find_device("H100-SXM5")
+# What cuLaunchKernel calls: the host function, with the parameters that a GPU would be handed.
+SHIM = """
+#include <cstdint>
+extern "C" int launch(void** p, const unsigned* geometry) {
+    if (geometry[3] != 64 || geometry[6] != 128) return 1;
+    return RESULT(
+        *(const float**)p[0], *(float**)p[1], *(int64_t*)p[2], geometry[0]);
+}
+"""
+SEED = """
+#include <cstdint>
+extern "C" int kernel(const float* x, float* y, int64_t N, unsigned blocks) {
+    if (blocks != (N + 63) / 64) return 1;
+    for (int64_t i = 0; i < N; ++i) y[i] = 2.0f * x[i];
+    return 0;
+}
+"""
+
+
+class HostBackend(GpuBackend):
+    """C++ in the place of device code, through the same launches as a GPU's."""
+
+    name = "host"
+    languages: tuple[Language, ...] = ("cpp",)
+
+    def __init__(self) -> None:
+        super().__init__("sm_90", H100, "g++", 30.0, 15.0, None, allow_unsafe=True)
+
+    def _compile(self, problem: Problem, case: Case | None, source: str, folder: Path) -> Build:
+        (folder / "kernel.cpp").write_text(source + SHIM.replace("RESULT", problem.entry))
+        command = ["g++", "-O2", "-shared", "-fPIC", "kernel.cpp", "-o", "kernel.so"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        run = ToolRun(done.returncode, done.stderr, 0.1)
+        if run.failure:
+            return Build(self._evidence(problem, run, failure=run.failure))
+        (folder / "kernel.cubin").write_bytes(str(folder / "kernel.so").encode() + b"\0")
+        launch = Launch(("(N + 63) / 64",), ("64",), "2 * 64")
+        program = Program(folder / "kernel.cubin", "launch", (8, 8, 8, 8), launch)
+        return Build(self._evidence(problem, run), program)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("driver")
+    source = Path(__file__).with_name("fake_libcuda.cpp")
+    library = folder / "libcuda.so.1"
+    subprocess.run(
+        ["g++", "-O1", "-shared", "-fPIC", source, "-o", library, "-ldl"], check=True, timeout=60
+    )
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _stand_in(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+
+
+@pytest.fixture
+def backend() -> Iterator[HostBackend]:
+    backend = HostBackend()
+    yield backend
+    backend.close()
+
+
+def over_and_over(times: int) -> str:
+    """The seed kernel made slower by a known factor: milliseconds stand out from a busy machine."""
+    barrier = 'asm volatile("" ::: "memory")'
+    return edited(
+        SEED, "    for", f"    for (int k = 0; k < {times}; ++k, ({{ {barrier}; }}))\n    for"
+    )
+
+
+def host_problem(size: int = 100_000) -> Problem:
+    cases = (
+        Case(name="main", dimensions={"N": size}),
+        Case(name="ragged", dimensions={"N": 77}, timed=False),
+    )
+    return synthetic_problem().model_copy(update={"seed_source": SEED, "cases": cases})
+
+
+class TestHostBackend(BackendContract):
+    tie_log2 = 1.0  # the stand-in's memory traffic is the host's, and so is everyone else's
+
+    def make(self) -> HostBackend:
+        return HostBackend()
+
+    def problem(self) -> Problem:
+        return host_problem(1 << 18).model_copy(update={"seed_source": over_and_over(64)})
+
+
+def measured_failure(backend: HostBackend, source: str) -> Failure:
+    measurement = backend.measure(host_problem(), kernel_of(source), seed=1)
+    assert measurement.failure is not None
+    return measurement.failure
+
+
+def kernel_of(source: str) -> Kernel:
+    return gpu_kernel(source, "cpp")
+
+
+def test_a_faster_kernel_is_found_faster(backend: HostBackend) -> None:
+    problem = host_problem().model_copy(update={"seed_source": over_and_over(64)})
+    timing = backend.measure(problem, kernel_of(SEED), seed=1).timing
+    assert timing is not None
+    assert timing.log2_speedup > 1.0
+
+
+def test_variables_of_a_module_are_forgotten_between_requests(backend: HostBackend) -> None:
+    """It computes in its first request and would then do nothing: each request is its first."""
+    lazy = SEED.replace(
+        "    for", "    static int calls = 0;\n    if (calls++ > 63) return 0;\n    for"
+    )
+    assert backend.measure(host_problem(), kernel_of(lazy), seed=1).timing is not None
+
+
+def test_failures_are_told_apart(backend: HostBackend) -> None:
+    crash = measured_failure(backend, SEED.replace("return 0", "return 700"))
+    assert crash.kind is FailureKind.CRASH
+    assert "CUDA error 700" in crash.message
+    refused = measured_failure(backend, SEED.replace("return 0", "return 701"))
+    assert refused.kind is FailureKind.COMPILE_ERROR
+    dead = measured_failure(backend, SEED.replace("return 0", "return *(volatile int*)8"))
+    assert dead.kind is FailureKind.CRASH
+    outside = measured_failure(backend, SEED.replace("return 0", "y[N] = 1; return 0"))
+    assert outside.kind is FailureKind.WRONG_RESULT
+    assert "outside" in outside.message
+    input_changed = SEED.replace("return 0", "const_cast<float*>(x)[0] = 1; return 0")
+    assert measured_failure(backend, input_changed).kind is FailureKind.CHEATING
+
+
+def test_a_hang_is_a_timeout(backend: HostBackend) -> None:
+    hangs = measured_failure(backend, SEED.replace("return 0;", 'for (;;) asm volatile("");'))
+    assert hangs.kind is FailureKind.TIMEOUT
+
+
+def test_the_device_must_be_the_one_that_is_named() -> None:
+    assert probe() == ("sm_90", "NVIDIA H100 80GB HBM3")
+    require_device("sm_90", H100)
+    require_device("sm_90a", H100)
+    with pytest.raises(NoDevice, match="cannot run code for sm_100"):
+        require_device("sm_100", find_device("B200-SXM"))
+    with pytest.raises(NoDevice, match="not those of H200-SXM"):
+        require_device("sm_90", find_device("H200-SXM"))
+
+
+def test_without_a_driver_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    if probe() is not None:
+        pytest.skip("there is a GPU here")
+    with pytest.raises(NoDevice, match="nvidia-smi"):
+        require_device("sm_90", H100)
+
+
+def test_what_cannot_be_launched_is_said() -> None:
+    problem = host_problem()
+    assert Launch(("(N + 63) / 64", "2"), ("64",)).fault(problem) is None
+    for grid, block, said in (
+        ("N", "2048", "2048 threads"),
+        ("N - 77", "64", "case ragged"),
+        ("M", "64", "unknown name 'M'"),
+        ("N / 0", "64", "zero"),
+        ("1, 2", "64", "cannot be launched"),
+        ("__import__('os')", "64", "cannot"),
+    ):
+        fault = Launch((grid,), (block,)).fault(problem)
+        assert fault is not None
+        assert said in fault.message

@@ -1,0 +1,396 @@
+"""The canaries themselves are checked by `bench/canaries.py`, which sabotages every mechanism; here
+a few of them, and above all real kernels and a real compiler that try to get out.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import struct
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernelcast.backends import _confine, _sandbox
+from kernelcast.backends._child import Child
+from kernelcast.backends._sandbox import (
+    Grant,
+    Level,
+    Proof,
+    Sandbox,
+    admit,
+    landlock_abi,
+    program_tree,
+    prove,
+    required,
+    what_would_raise,
+)
+from kernelcast.backends.cpp import CppBackend
+from kernelcast.canonical import kernel_id
+from kernelcast.devices import detect_cpu
+from kernelcast.errors import SetupError
+from kernelcast.types import FailureKind, Kernel, Problem
+from tests.backends.conftest import SEED
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("bwrap") is None or landlock_abi() == 0,
+    reason="needs bubblewrap (apt-get install bubblewrap) and a kernel with Landlock",
+)
+
+
+def kernel(source: str) -> Kernel:
+    return Kernel(id=kernel_id(source, "cpp"), language="cpp", source=source)
+
+
+@pytest.fixture(scope="module")
+def whole() -> Sandbox:
+    return Sandbox.detect()
+
+
+def without(sandbox: Sandbox, *names: str) -> Proof:
+    return prove(replace(sandbox, mechanisms=sandbox.mechanisms - {*names}))
+
+
+def test_every_canary_is_denied_here(whole: Sandbox) -> None:
+    proof = prove(whole)
+    assert proof.level == "S3", proof.lacks("S3")
+    assert proof.lacks("S3") == []
+    assert proof.lacks("S4") != []
+    assert len(required("S3")) > 80
+    assert required("S0") < required("S1") < required("S2") < required("S3")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "canary", "level"),
+    [
+        ("bwrap.net", "measure: bwrap.net", "S2"),
+        ("bwrap.files", "compile: bwrap.files", "S2"),
+        ("landlock.write", "measure: landlock.write", "S2"),
+        ("seccomp.processes", "measure: forks", "S1"),
+        ("seccomp.sockets", "compile: seccomp.sockets", "S1"),
+        ("limit.memory", "measure: memory", "S0"),
+        ("environment", "measure: environment", "S0"),
+    ],
+)
+def test_a_lost_mechanism_is_noticed(
+    whole: Sandbox, mechanism: str, canary: str, level: Level
+) -> None:
+    proof = without(whole, mechanism)
+    assert not proof.canaries[canary]
+    assert proof.level == level
+
+
+def test_what_a_canary_does_not_report_counts_as_not_denied(
+    whole: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prove.cache_clear()
+    monkeypatch.setattr(_sandbox, "_LAUNCH", "import sys; sys.exit('died')  # {0} {1}")
+    proof = prove(whole)
+    prove.cache_clear()
+    assert proof.level == "S0"
+    assert proof.canaries == {}
+    assert proof.trouble == "died"
+
+
+def test_unwrapped_it_is_a_lower_level(whole: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "bwrap" else real(name))
+    lower = Sandbox.detect()
+    assert not lower.wrapped
+    assert prove(lower).level == "S2"
+    assert "apt-get install bubblewrap" in what_would_raise(prove(lower))
+    with pytest.raises(SetupError, match=r"reaches S2, and S3 is required.*install bubblewrap"):
+        CppBackend(detect_cpu(), require="S3")
+
+
+def test_unconfined_kernels_are_refused_unless_allowed() -> None:
+    nothing = Sandbox(frozenset())
+    with pytest.raises(SetupError, match=r"level S0.*--allow-unsafe"):
+        admit(nothing, None, allow_unsafe=False)
+    with pytest.raises(SetupError, match="reaches S0, and S1 is required"):
+        admit(nothing, "S1", allow_unsafe=True)
+    assert admit(nothing, None, allow_unsafe=True) == "S0"
+    assert admit(nothing, "S0", allow_unsafe=False) == "S0"
+    with pytest.raises(SetupError, match="levels are S0, S1"):
+        admit(nothing, "S9", allow_unsafe=False)
+
+
+# --------------------------------------------------------------------------- a kernel that tries
+
+ESCAPES = r"""
+#include <arpa/inet.h>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
+extern "C" void attempt(const char* path, int64_t* got_through, int64_t what, int64_t number) {
+    bool got = false;
+    switch (what) {
+        case 0: got = open(path, O_RDONLY) >= 0; break;
+        case 1: got = open(path, O_WRONLY | O_CREAT, 0600) >= 0; break;
+        case 2: { struct stat s; got = stat(path, &s) == 0; break; }
+        case 3: got = socket(AF_INET, SOCK_STREAM, 0) >= 0; break;
+        case 4: got = fork() >= 0; break;
+        case 5: got = kill((pid_t)number, 0) == 0; break;
+        case 6: got = execl("/bin/true", "true", (char*)nullptr) == 0; break;
+        case 7: got = ptrace(PTRACE_TRACEME, 0, 0, 0) == 0; break;
+        case 8: got = system("true") == 0; break;
+        case 9: got = chmod(path, 0777) == 0; break;
+        case 10: got = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) >= 0; break;
+        case 20: { int sum = 0; std::thread t([&] { sum = 7; }); t.join(); got = sum == 7; break; }
+        case 21: {
+            int threads = 0;
+            #pragma omp parallel num_threads(2) reduction(+ : threads)
+            threads += 1;
+            got = threads == 2;
+            break;
+        }
+        case 22: got = std::thread::hardware_concurrency() > 0; break;
+        case 23: got = dlopen("libm.so.6", RTLD_NOW) != nullptr; break;
+    }
+    got_through[0] = got ? 1 : 2;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("escapes")
+    (folder / "escapes.cpp").write_text(ESCAPES)
+    command = ["g++", "-w", "-fopenmp", "-shared", "-fPIC", "escapes.cpp", "-o", "escapes.so"]
+    subprocess.run(command, cwd=folder, check=True)
+    return folder / "escapes.so"
+
+
+@pytest.fixture(scope="module")
+def child(library: Path, whole: Sandbox) -> Iterator[Child]:
+    with Child(
+        library,
+        "attempt",
+        arrays=2,
+        dimensions=2,
+        arena_bytes=8192,
+        sandbox=whole,
+        threads=2,
+        cpu_s=5,
+        memory_bytes=1 << 30,
+    ) as child:
+        assert child.load(10.0) is None
+        yield child
+
+
+def gets_through(child: Child, what: int, path: str = "", number: int = 0) -> bool:
+    child.memory[: len(path) + 1] = bytearray(path.encode() + b"\0")
+    seconds = child.call((0, 4096), (what, number), calls=1, stride=8192, timeout_s=5.0)
+    assert isinstance(seconds, float), seconds
+    return int(child.memory[4096:4104].view("int64")[0]) == 1
+
+
+def test_a_kernel_may_use_threads_and_libraries(child: Child) -> None:
+    assert [what for what in (20, 21, 22, 23) if not gets_through(child, what)] == []
+
+
+def test_a_kernel_gets_at_nothing_else(child: Child, library: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    for path in (tmp_path / "secret", Path("/etc/passwd"), Path("/proc/self/environ")):
+        assert not gets_through(child, 0, str(path)), path
+    for path in (tmp_path / "new", Path("/tmp/new"), library.parent / "new", library):
+        assert not gets_through(child, 1, str(path)), path
+    assert not gets_through(child, 2, str(tmp_path / "secret"))
+    assert not gets_through(child, 5, number=os.getpid())
+    assert not gets_through(child, 9, str(library))
+    for what in (3, 4, 6, 7, 8, 10):
+        assert not gets_through(child, what), what
+
+
+# ------------------------------------------------------------------------------------ compiling
+
+
+def test_the_compiler_reads_only_system_trees(
+    backend: CppBackend, problem: Problem, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret.h"
+    secret.write_text("int secret_number = 42;\n")
+    embedded = f'asm(".section .rodata\\n.incbin \\"{secret}\\"\\n.text");\n'
+    for line in (f'#include "{secret}"\n', embedded, '#include "/etc/passwd"\n'):
+        failure = backend.inspect(problem, kernel(line + SEED)).failure
+        assert failure is not None
+        assert failure.kind is FailureKind.COMPILE_ERROR
+        assert "secret_number" not in failure.message
+        assert "root:" not in failure.message
+
+
+def test_the_level_is_part_of_the_measurement(backend: CppBackend, problem: Problem) -> None:
+    measurement = backend.measure(problem, kernel(SEED + "// again\nint again;\n"), seed=1)
+    assert measurement.sandbox == backend.level == "S3"
+
+
+def test_a_program_writes_only_in_its_folder(whole: Sandbox, tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for folder in (inside, outside):
+        folder.mkdir()
+    script = f"echo x > made; echo x > {outside}/made; cat {outside}/../test_file; env > seen"
+    (tmp_path / "test_file").write_text("kept from it")
+    output = tmp_path / "output"
+    with output.open("wb") as file:
+        process = whole.run_program(
+            ["/bin/sh", "-c", script], Grant("compile", writable=(inside,)), inside, file
+        )
+        assert process.ended_within(10.0)
+        assert process.end() == 0
+    assert (inside / "made").exists()
+    assert not (outside / "made").exists()
+    assert "kept from it" not in output.read_text()
+    names = {line.partition("=")[0] for line in (inside / "seen").read_text().splitlines()}
+    assert names <= {"LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "PWD", "TMPDIR", "SHLVL", "_"}
+
+
+def test_a_program_does_not_outlive_its_end(whole: Sandbox, tmp_path: Path) -> None:
+    process = whole.run_program(
+        ["/bin/sh", "-c", "setsid sleep 50 & setsid sleep 50 & exit 3"],
+        Grant("compile", writable=(tmp_path,)),
+        tmp_path,
+        subprocess.DEVNULL,
+    )
+    assert process.ended_within(10.0)
+    assert process.wait_until_gone()
+    assert process.end() == 3
+
+
+def test_how_a_wrapped_process_died_is_told(whole: Sandbox, tmp_path: Path) -> None:
+    for script, status in (("kill -ABRT $$", -6), ("exit 5", 5), ("sleep 50", -9)):
+        process = whole.run_program(
+            ["/bin/sh", "-c", script],
+            Grant("compile", writable=(tmp_path,)),
+            tmp_path,
+            subprocess.DEVNULL,
+        )
+        process.ended_within(0.5)
+        assert process.end() == status
+        assert not process.alive
+
+
+def test_a_child_outlives_the_thread_that_started_it(library: Path, whole: Sandbox) -> None:
+    started: list[Child] = []
+
+    def start() -> None:
+        child = Child(
+            library, "attempt", 2, 2, 8192, sandbox=whole, threads=1, cpu_s=5, memory_bytes=1 << 30
+        )
+        assert child.load(10.0) is None
+        started.append(child)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    with started[0] as child:
+        assert gets_through(child, 22)
+
+
+# ------------------------------------------------------------------------------- policy and filter
+
+
+def run_filter(program: bytes, arch: int, number: int, first: int = 0) -> int:
+    """What the program answers, by a small interpreter of classic BPF."""
+    data = struct.pack("<IIQ6Q", number, arch, 0, first, 0, 0, 0, 0, 0)
+    code = [struct.unpack_from("<HBBI", program, at) for at in range(0, len(program), 8)]
+    at = accumulator = 0
+    while True:
+        kind, if_true, if_false, operand = code[at]
+        if kind == 0x06:
+            return int(operand)
+        if kind == 0x20:
+            accumulator = struct.unpack_from("<I", data, operand)[0]
+        else:
+            holds = {
+                0x15: accumulator == operand,
+                0x35: accumulator >= operand,
+                0x45: bool(accumulator & operand),
+            }[kind]
+            at += if_true if holds else if_false
+        at += 1
+
+
+ALLOW = 0x7FFF0000
+
+
+@pytest.mark.parametrize(
+    ("machine", "arch", "read", "clone", "socket_", "tgkill", "execve"),
+    [
+        ("x86_64", 0xC000003E, 0, 56, 41, 234, 59),
+        ("aarch64", 0xC00000B7, 63, 220, 198, 131, 221),
+    ],
+)
+def test_the_filter_on_both_machines(
+    whole: Sandbox,
+    monkeypatch: pytest.MonkeyPatch,
+    machine: str,
+    arch: int,
+    read: int,
+    clone: int,
+    socket_: int,
+    tgkill: int,
+    execve: int,
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    measure, own_pid = _sandbox._filter(whole.mechanisms, "measure")
+    compiling, none = _sandbox._filter(whole.mechanisms, "compile")
+    assert none == []
+    assert len(own_pid) == 1
+    patched = bytearray(measure)
+    struct.pack_into("<I", patched, 8 * own_pid[0] + 4, 77)
+    measure = bytes(patched)
+    thread, process, namespace = 0x3D0F00, 17, 0x10000011
+    allowed = [(read, 0), (clone, thread), (tgkill, 77), (462, 0)]
+    refused = [(clone, process), (socket_, 2), (tgkill, 78), (execve, 0), (435, 0), (463, 0)]
+    assert [run_filter(measure, arch, *each) for each in allowed] == [ALLOW] * len(allowed)
+    assert ALLOW not in [run_filter(measure, arch, *each) for each in refused]
+    assert run_filter(measure, arch ^ 1, read) != ALLOW
+    assert run_filter(measure, arch, read | 1 << 30) != ALLOW
+    allowed = [(read, 0), (clone, process), (clone, thread), (execve, 0)]
+    assert [run_filter(compiling, arch, *each) for each in allowed] == [ALLOW] * len(allowed)
+    assert run_filter(compiling, arch, clone, namespace) != ALLOW
+    assert run_filter(compiling, arch, socket_, 2) != ALLOW
+
+
+def test_a_policy_survives_the_command_line(whole: Sandbox) -> None:
+    policy = whole._policy(Grant("compile", cpu_s=3))
+    assert _confine.decode(_confine.encode(policy)) == policy
+    assert (0, 3, 4) in policy["limits"]
+
+
+def test_only_chosen_devices_are_shown(whole: Sandbox) -> None:
+    assert prove(replace(whole, devices=("/dev/full",))).level == "S3"
+    shown = [*replace(whole, devices=("/dev/fuse",))._bwrap(Grant("measure"), Path("/"))]
+    assert shown[shown.index("--dev-bind") + 1] == "/dev/fuse"
+
+
+def test_a_home_is_never_shown_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("opt/gcc/bin", "home/me/bin"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "g++").touch()
+    monkeypatch.setenv("HOME", str(tmp_path / "home/me"))
+    assert program_tree(tmp_path / "opt/gcc/bin/g++") == tmp_path / "opt/gcc"
+    assert program_tree(tmp_path / "home/me/bin/g++") == tmp_path / "home/me/bin"
+
+
+def test_the_network_is_reachable_from_here() -> None:
+    """The control: what the canaries are denied is there to be had."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        socket.create_connection(server.getsockname(), 1.0).close()

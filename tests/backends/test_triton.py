@@ -1,0 +1,250 @@
+"""Triton up to the launch: compiled for NVIDIA and AMD, checked against the tools, interpreted."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kernelcast.backends._toolchain import find_cuda_tool
+from kernelcast.backends.triton import TritonBackend
+from kernelcast.errors import NoDevice, SetupError
+from kernelcast.testing import BackendContract
+from kernelcast.types import Case, Evidence, FailureKind, Problem
+from tests.backends.gpu_problems import (
+    CUDA_TARGETS,
+    TRITON_KERNELS,
+    edited,
+    gpu_here,
+    gpu_kernel,
+    gpu_problem,
+    need_gpu,
+    need_triton,
+    source_of,
+    usage_line,
+)
+
+AMD_TARGETS = ("gfx90a", "gfx942")
+
+
+@pytest.fixture(scope="module")
+def backends() -> Iterator[dict[str, TritonBackend]]:
+    need_triton()
+    with ExitStack() as stack:
+        made = {target: TritonBackend(target) for target in (*CUDA_TARGETS, *AMD_TARGETS)}
+        for backend in made.values():
+            stack.callback(backend.close)
+        yield made
+
+
+def inspected(backend: TritonBackend, name: str, source: str | None = None) -> Evidence:
+    problem = gpu_problem(name, "triton")
+    return backend.inspect(problem, gpu_kernel(source or problem.seed_source, "triton"))
+
+
+def built_in(backend: TritonBackend, name: str) -> Path:
+    """The folder of a kernel's build for its timed case."""
+    problem = gpu_problem(name, "triton")
+    backend._build(problem, problem.cases[0], problem.seed_source)
+    (_, folder) = next(reversed(backend._builds.values()))
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", CUDA_TARGETS)
+@pytest.mark.parametrize("name", TRITON_KERNELS)
+def test_evidence_is_what_the_tools_say(
+    backends: dict[str, TritonBackend], name: str, target: str
+) -> None:
+    _check_against_tools(backends[target], name)
+
+
+def test_evidence_of_one_kernel_is_what_the_tools_say(backends: dict[str, TritonBackend]) -> None:
+    _check_against_tools(backends["sm_90"], "softmax")
+
+
+def _check_against_tools(backend: TritonBackend, name: str) -> None:
+    evidence = inspected(backend, name)
+    assert evidence.failure is None
+    assert evidence.target == backend.target
+    folder = built_in(backend, name)
+    tool = find_cuda_tool("cuobjdump")
+    assert tool is not None
+
+    def says(option: str, tool: Path = tool) -> str:
+        command: list[str | Path] = [tool, option, folder / "kernel.cubin"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        return done.stdout
+
+    stated = usage_line(says("-res-usage"), "kernel")
+    assert evidence.registers == stated["REG"]
+    assert evidence.stack_bytes == stated["STACK"] + stated["LOCAL"]
+    opcodes = re.findall(r"/\*[0-9a-f]{4,}\*/ +(?:@!?U?P\w+ +)?([A-Z]\w*)", says("-sass"))
+    real = [opcode for opcode in opcodes if opcode != "NOP"]
+    mix = dict(evidence.instructions)
+    total = mix.pop("total")
+    assert total == len(real) == sum(mix.values())
+    assert mix["load_global"] == real.count("LDG")
+    assert mix["mma"] == sum("MMA" in opcode for opcode in real)
+    assert mix["other"] <= 0.02 * total
+    assert bool(evidence.spill_bytes) == bool(mix["store_local"])
+    if name == "spill":
+        assert evidence.spill_bytes
+    (threads,) = re.findall(r"^\.reqntid (\d+)", (folder / "kernel.ptx").read_text(), re.M)
+    assert evidence.block_threads == int(threads)
+    assert evidence.occupancy is not None
+    assert 0.0 < evidence.occupancy <= 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", AMD_TARGETS)
+@pytest.mark.parametrize("name", TRITON_KERNELS)
+def test_evidence_on_amd_is_what_the_assembly_says(
+    backends: dict[str, TritonBackend], name: str, target: str
+) -> None:
+    _check_against_assembly(backends[target], name)
+
+
+def test_evidence_of_one_kernel_on_amd(backends: dict[str, TritonBackend]) -> None:
+    _check_against_assembly(backends["gfx942"], "half_matmul")
+
+
+def _check_against_assembly(backend: TritonBackend, name: str) -> None:
+    evidence = inspected(backend, name)
+    assert evidence.failure is None
+    assembly = (built_in(backend, name) / "kernel.amdgcn").read_text()
+    (registers,) = re.findall(r"\.amdhsa_next_free_vgpr (\d+)", assembly)
+    (private,) = re.findall(r"\.amdhsa_private_segment_fixed_size (\d+)", assembly)
+    assert evidence.registers == int(registers)
+    assert evidence.stack_bytes == int(private)
+    mix = evidence.instructions
+    assert mix["total"] == sum(mix.values()) - mix["total"]
+    assert mix["mma"] == len(re.findall(r"^\s+v_mfma_", assembly, re.M))
+    assert mix["load_global"] + mix["store_global"] == len(
+        re.findall(r"^\s+(?:global|buffer)_(?:load|store)_", assembly, re.M)
+    )
+    assert bool(mix["mma"]) == ("matmul" in name)
+    assert evidence.occupancy
+    assert evidence.block_threads
+    assert evidence.block_threads % 64 == 0
+
+
+def test_a_case_is_compiled_as_triton_would(backends: dict[str, TritonBackend]) -> None:
+    """Dimensions that 16 divides let it load four elements at once; a ragged case is another."""
+    problem = gpu_problem("vector_add", "triton")
+    kernel = gpu_kernel(problem.seed_source, "triton")
+    ragged = (Case(name="odd", dimensions={"N": 1_000_003}),)
+    one = backends["sm_90"].inspect(problem, kernel)
+    other = backends["sm_90"].inspect(problem.model_copy(update={"cases": ragged}), kernel)
+    assert 4 * one.instructions["load_global"] == other.instructions["load_global"]
+
+
+def test_what_is_no_kernel_of_the_problem_is_a_compile_error(
+    backends: dict[str, TritonBackend],
+) -> None:
+    source = source_of("vector_add", "triton")
+    for old, new, said in (
+        ("LAUNCH =", "OTHER =", "how it is launched"),
+        ('"grid"', '"gird"', "no literal with a grid"),
+        ("BLOCK - 1)", "BLOKC - 1)", "unknown name 'BLOKC'"),
+        ('"BLOCK": 1024', '"BLOCK": print()', "no literal"),
+        ('"num_warps"', '"warps"', "unknown parts: warps"),
+        ("def kernel", "def another", "no @triton.jit function 'kernel'"),
+        ("(x, y, out, N,", "(x, y, out, N, M,", "it is handed 3 pointers, 1 integers"),
+        ("i < N", "i < n", "n is not defined"),
+        ("def kernel(", "def kernel(:", "it is no Python"),
+        ("import triton\n", "import triton\nraise SystemExit(0)\n", "status 0 and no code"),
+    ):
+        failure = inspected(backends["sm_80"], "vector_add", edited(source, old, new)).failure
+        assert failure is not None
+        assert failure.kind is FailureKind.COMPILE_ERROR
+        assert said in failure.message
+
+
+def test_importing_a_kernel_is_confined(backends: dict[str, TritonBackend], tmp_path: Path) -> None:
+    backend = backends["sm_80"]
+    target = tmp_path / "written"
+    source = f"open({str(target)!r}, 'w').close()\n" + source_of("vector_add", "triton")
+    failure = inspected(backend, "vector_add", source).failure
+    if backend.level >= "S2":
+        assert failure is not None
+        assert not target.exists()
+
+
+# ------------------------------------------------------------------------------ the interpreter
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRITON_KERNELS)
+def test_every_kernel_is_right_when_interpreted(
+    backends: dict[str, TritonBackend], name: str
+) -> None:
+    problem = gpu_problem(name, "triton")
+    kernel = gpu_kernel(problem.seed_source, "triton")
+    assert backends["sm_90"].verify(problem, kernel, seed=1) is None
+
+
+def test_the_interpreter_finds_what_is_wrong(backends: dict[str, TritonBackend]) -> None:
+    backend, problem = backends["sm_90"], gpu_problem("axpy", "triton")
+
+    def verdict(old: str, new: str) -> FailureKind | None:
+        kernel = gpu_kernel(edited(problem.seed_source, old, new), "triton")
+        failure = backend.verify(problem, kernel, seed=1)
+        return failure.kind if failure else None
+
+    assert verdict("2.5 *", "2.5 * 1 *") is None
+    assert verdict("2.5 *", "2.25 *") is FailureKind.WRONG_RESULT
+    assert verdict("static_range(4)", "static_range(1)") is FailureKind.WRONG_RESULT
+    assert verdict("mask=keep)\n", "mask=i < N + 3)\n") is FailureKind.WRONG_RESULT
+    assert verdict("tl.load(x + i", "tl.lod(x + i") is FailureKind.CRASH
+    assert verdict("LAUNCH", "OTHER") is FailureKind.COMPILE_ERROR
+
+
+def test_a_problem_without_a_small_case_cannot_be_interpreted(
+    backends: dict[str, TritonBackend],
+) -> None:
+    problem = gpu_problem("axpy", "triton")
+    large = problem.model_copy(update={"cases": problem.cases[:1]})
+    with pytest.raises(SetupError, match="add a small one"):
+        backends["sm_90"].verify(large, gpu_kernel(problem.seed_source, "triton"), seed=1)
+
+
+# ----------------------------------------------------------------------------------- the launch
+
+
+class TestTritonBackend(BackendContract):
+    def make(self) -> TritonBackend:
+        need_triton()
+        here = gpu_here()
+        return TritonBackend(*here) if here else TritonBackend("sm_90")
+
+    def problem(self) -> Problem:
+        return gpu_problem("axpy", "triton")
+
+    def wrong_source(self) -> str:
+        return edited(source_of("axpy", "triton"), "2.5 *", "2.25 *")
+
+    def launches(self) -> bool:
+        return gpu_here() is not None
+
+
+def test_amd_is_for_evidence_only(backends: dict[str, TritonBackend]) -> None:
+    problem = gpu_problem("softmax", "triton")
+    with pytest.raises(NoDevice, match="not written yet"):
+        backends["gfx942"].measure(problem, gpu_kernel(problem.seed_source, "triton"), seed=1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", TRITON_KERNELS)
+def test_every_kernel_is_right_and_ties_with_itself(name: str) -> None:
+    need_triton()
+    backend = TritonBackend(*need_gpu())
+    problem = gpu_problem(name, "triton")
+    measurement = backend.measure(problem, gpu_kernel(problem.seed_source, "triton"), seed=1)
+    backend.close()
+    assert measurement.timing is not None, measurement.failure
+    assert abs(measurement.timing.log2_speedup) < 0.3

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+from kernelcast.errors import SetupError
+from kernelcast.forecasters._source import SHIPPED, SourceForecaster, SourceModel
+from kernelcast.protocols import Forecaster
+from kernelcast.testing import (
+    ForecasterContract,
+    SyntheticBackend,
+    make_kernel,
+    make_query,
+    synthetic_problem,
+)
+from kernelcast.types import Evidence, Failure, FailureKind, Kernel, Observation, Query
+
+PROBLEM = synthetic_problem()
+FASTER = "import torch\n\ndef run(x):\n    return torch.compile(lambda y: y * 2)(x)\n"
+
+
+class TestContract(ForecasterContract):
+    def make(self) -> Forecaster:
+        return SourceForecaster()
+
+
+def text(source: str) -> Kernel:
+    return Kernel(id=str(hash(source)), language="python", source=source)
+
+
+def failed(kernel: Kernel) -> Observation:
+    measurement = SyntheticBackend().measure(PROBLEM, make_kernel(PROBLEM.seed_source), 0)
+    broken = measurement.model_copy(
+        update={
+            "kernel_id": kernel.id,
+            "timing": None,
+            "failure": Failure(kind=FailureKind.CRASH, message=""),
+        }
+    )
+    return Observation(kernel=kernel, measurement=broken)
+
+
+def start() -> Observation:
+    kernel = make_kernel(PROBLEM.seed_source)
+    return Observation(kernel=kernel, measurement=SyntheticBackend().measure(PROBLEM, kernel, 0))
+
+
+def test_the_shipped_model_is_small_and_plain_json() -> None:
+    file = resources.files("kernelcast.forecasters") / "shipped" / SHIPPED
+    data = file.read_bytes()
+    assert len(data) <= 3_000_000
+    plain = json.loads(zstandard.ZstdDecompressor().decompress(data))
+    assert set(plain) == {"header", "trees"}
+    assert "sol-execbench" not in plain["header"]["trained_on"]
+
+
+def test_a_run_of_failures_raises_the_fear_of_failure() -> None:
+    query = make_query(text(FASTER))
+    calm, burnt = SourceForecaster(), SourceForecaster()
+    calm.learn([start()])
+    burnt.learn([start(), *(failed(text(f"{FASTER}\nz = {n}\n")) for n in range(12))])
+    assert burnt.forecast([query])[0].p_ok < calm.forecast([query])[0].p_ok
+
+
+def test_strange_words_draw_a_forecast_towards_the_usual() -> None:
+    strange = " + ".join(f"unheard_of_{n}" for n in range(60))
+    queries = [make_query(text(FASTER)), make_query(text(f"def run(x):\n    return {strange}\n"))]
+    sure = np.eye(13)[[0, 0]]
+    known, unknown = SourceForecaster()._doubted(sure, queries)
+    assert known[0] == 1.0
+    assert unknown[0] < 0.5
+    assert unknown.sum() == pytest.approx(1.0)
+
+
+def test_a_kernel_that_did_not_compile_will_not_run() -> None:
+    failure = Failure(kind=FailureKind.COMPILE_ERROR, message="no")
+    evidence = Evidence(kernel_id="x", toolchain="t", failure=failure)
+    query = make_query(text(FASTER)).model_copy(update={"evidence": evidence})
+    (forecast,) = SourceForecaster().forecast([query])
+    assert forecast.failure == {FailureKind.COMPILE_ERROR: pytest.approx(0.98)}
+
+
+def test_the_order_of_a_pool_does_not_depend_on_the_order_of_asking() -> None:
+    queries: list[Query] = [make_query(text(f"{FASTER}\ny = {n}\n" * n)) for n in range(1, 5)]
+    forwards = SourceForecaster().forecast(queries)
+    backwards = SourceForecaster().forecast(queries[::-1])
+    for one, other in zip(forwards, backwards[::-1], strict=True):
+        assert one.distribution.mean() == pytest.approx(other.distribution.mean())
+
+
+def test_a_missing_or_foreign_file_names_the_fix(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="kernelcast train"):
+        SourceModel.load(tmp_path / "none")
+    (tmp_path / "text").write_text("not a model")
+    with pytest.raises(SetupError, match="not a source model"):
+        SourceModel.load(tmp_path / "text")

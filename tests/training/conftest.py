@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from kernelcast.canonical import kernel_id
+from kernelcast.dataset import Row, Rows, to_table
+from kernelcast.training import trees
+from kernelcast.types import FailureKind
+
+WORDS = ("load", "store", "sqrt", "exp", "dot", "sum")
+
+
+def source_of(words: list[str], number: int) -> str:
+    calls = "\n".join(f"    x = {word}(x)" for word in words)
+    return f"def run(x):\n{calls}\n    return x * {number}\n"
+
+
+def search_rows(
+    searches: int, steps: int, *, source: str = "made", licence: str = "MIT", seed: int = 0
+) -> list[Row]:
+    """Searches in which `dot` doubles the speed, `sqrt` halves it and `exp` fails."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for search in range(searches):
+        for step in range(steps):
+            words = [str(word) for word in rng.choice(WORDS, 3)] if step else ["load"]
+            text = source_of(words, step)
+            fails = "exp" in words
+            log2 = words.count("dot") - words.count("sqrt") + float(rng.normal(0, 0.01))
+            rows.append(
+                Row(
+                    row_id=f"{source}/{search}/{step}",
+                    problem=f"made/level{search % 3}_{search}",
+                    family="made",
+                    language="python",
+                    backend="pytorch",
+                    device="GPU",
+                    candidate_id=kernel_id(f"# {search}\nx{search} = 0\n{text}", "python"),
+                    candidate_source=text,
+                    runtime_s=None if fails else 1e-3 * 2.0**-log2,
+                    reference_runtime_s=1e-3,
+                    log2_speedup=None if fails else log2,
+                    status=FailureKind.WRONG_RESULT if fails else "ok",
+                    search_id=f"{source}/{search}",
+                    step=step,
+                    source=source,
+                    licence=licence,
+                )
+            )
+    return rows
+
+
+@pytest.fixture(scope="session")
+def made_rows() -> Rows:
+    return to_table(search_rows(30, 12))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _few_trees() -> Iterator[None]:
+    """What is learnt here is simple: a few trees show it, and keep the tests fast."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, rounds in (("DENSITY", 30), ("FAILURE", 60), ("ORDER", 60)):
+            patch.setattr(trees, f"_{name}_ROUNDS", rounds)
+        yield
