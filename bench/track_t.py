@@ -173,8 +173,6 @@ def admitted(space: Space, arm: str) -> bool:
         return bool(others)
     if arm == "other_vendor":
         return any(each.vendor != space.vendor for each in others)
-    if arm in PER_SECOND:
-        return space.device_s is not None and (bool(others) or arm.startswith("cold"))
     return True
 
 

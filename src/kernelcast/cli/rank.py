@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
+import numpy as np
 from rich.table import Table
 
 from kernelcast import dataset, plugins
@@ -135,8 +136,11 @@ def rank(
     forecaster = plugins.build("forecaster", spec)
     with ERR.status(f"forecasting {len(found.kernels):,} kernels"):
         forecaster.learn(found.known)
-        forecasts = forecaster.forecast([_query(found, target, each) for each in found.kernels])
-        ranking = Ranking.of(found.labels, found.kernels, forecasts)
+        # What no forecast tells apart is ordered by chance, not by name.
+        shuffled = np.random.default_rng(seed).permutation(len(found.kernels)).tolist()
+        kernels = [found.kernels[at] for at in shuffled]
+        forecasts = forecaster.forecast([_query(found, target, each) for each in kernels])
+        ranking = Ranking.of([found.labels[at] for at in shuffled], kernels, forecasts)
     if share is None and miss is None:
         miss = 0.05
     cut = ranking.cut(share=share, miss=miss)
@@ -267,6 +271,9 @@ def _print(ranking: Ranking, cut: Cut, facts: dict[str, Any], top: int) -> None:
         )
     OUT.print(table)
     OUT.print(f"measure the first {cut.count:,}: {cut.reason}", highlight=False)
+    chances = [each.chance for each in ranking.members]
+    if len(chances) > 1 and chances[0] - chances[-1] < 1e-9:
+        OUT.print("nothing tells these kernels apart yet: --measure some, or give --history")
 
 
 def _measure(

@@ -94,7 +94,11 @@ def _checks() -> Iterator[tuple[str, bool, str]]:
     yield "instruction mix", found, "objdump" if found else "apt-get install binutils"
     yield from _sandbox_checks()
     found = shutil.which("nvidia-smi") is not None
-    yield "GPU", False, "found; kernelcast has never run on one: pytest -m gpu" if found else "none found"
+    yield (
+        "GPU",
+        False,
+        "found; kernelcast has never run on one: pytest -m gpu" if found else "none found",
+    )
     for extra, module in _EXTRAS.items():
         found = importlib.util.find_spec(module) is not None
         yield f"extra {extra}", found, module if found else f"pip install 'kernelcast[{extra}]'"

@@ -267,6 +267,7 @@ class SourceForecaster:
                 anchor_log2_speedup=query.anchor_log2_speedup,
                 distribution=self._model.density(each, shift),
                 failure=_failure(query, float(chance), causes),
+                rationale=_reason(each),
             )
             for query, each, chance, shift in zip(queries, classes, failures, shifts, strict=True)
         ]
@@ -334,6 +335,11 @@ class SourceForecaster:
 
 def _by_group(classes: Floats) -> Floats:
     return np.stack([classes[:, g == GROUP_OF_CLASS].sum(axis=1) for g in range(3)], axis=1)
+
+
+def _reason(classes: Floats) -> str:
+    slower, tie, faster = _by_group(classes[None])[0]
+    return f"such edits: {faster:.0%} faster, {tie:.0%} no change, {slower:.0%} slower"
 
 
 def _failure(
