@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -331,3 +332,23 @@ def test_schema_and_ledger_compile_for_postgresql() -> None:
         store_module._OPEN_ENTRY,
     ):
         assert str(statement.compile(dialect=dialect))
+
+
+def test_a_schema_is_there_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process may die while it makes the tables."""
+    from alembic import command
+
+    upgrade = command.upgrade
+
+    def cut_short(*arguments: Any) -> None:
+        upgrade(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "upgrade", cut_short)
+    with pytest.raises(KeyboardInterrupt):
+        Store.open(tmp_path / "store.db")
+    monkeypatch.undo()
+    with Store.open(tmp_path / "store.db") as store:
+        assert store.runs() == []

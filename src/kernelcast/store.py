@@ -552,6 +552,10 @@ def _migrate(engine: sa.Engine, url: str) -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     with engine.begin() as connection:
+        if engine.dialect.name == "sqlite":
+            # Python's driver begins no transaction for CREATE TABLE by itself: a process killed in
+            # between would leave tables without the version that says they are there.
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
         config.attributes["connection"] = connection
         try:
             command.upgrade(config, "head")
