@@ -70,7 +70,8 @@ class TestSelective(PolicyContract):
         close = make_candidate(0, -0.2, 0.05)
         far = make_candidate(1, -0.6, 0.05)
         vague = make_candidate(2, -1.2, 0.3)
-        decided = quiet(pool_size=3).decide([close, far, vague], make_view())
+        hopeful = make_candidate(3, 0.5, 0.3)  # something to measure
+        decided = quiet(pool_size=4).decide([close, far, vague, hopeful], make_view())
         assert decided[close.kernel_id].action == "trust"
         assert decided[far.kernel_id].action == "drop"
         assert decided[vague.kernel_id].action == "drop"
@@ -148,3 +149,19 @@ def decided_action(candidate: Candidate, view: Any) -> str:
 def test_without_a_free_slot_nothing_is_decided(policy: TopK | Selective) -> None:
     pool = [make_candidate(index, 0.0) for index in range(policy.pool_size)]
     assert policy.decide(pool, make_view(free_slots=0)) == {}
+
+
+def test_a_pool_that_is_ruled_out_whole_still_gets_a_measurement() -> None:
+    pool = [make_candidate(number, mean=-3.0 - number, std=0.1) for number in range(4)]
+    view = make_view(incumbent_log2=2.0)
+    decisions = Selective(pool_size=4, audit_share=0.0).decide(pool, view)
+    measured = [key for key, each in decisions.items() if each.action == "measure"]
+    assert measured == [pool[0].kernel_id]
+    assert len(decisions) == 4
+
+
+def test_a_stream_is_measured_only_where_it_is_worth_it() -> None:
+    (candidate,) = pool = [make_candidate(0, mean=-3.0, std=0.1)]
+    policy = Selective(pool_size=1, audit_share=0.0)
+    decisions = policy.decide(pool, make_view(incumbent_log2=2.0))
+    assert decisions[candidate.kernel_id].action == "drop"

@@ -61,7 +61,7 @@ class Selective:
       whatever its forecast: no choice by forecasts has touched it yet, so calibration is measured
       without bias and a wrong forecaster is found out.
     - Surely no new best (probability below `drop_below`): dropped, or trusted as a parent where the
-      forecast is narrow and close to the incumbent.
+      forecast is narrow and close to the incumbent. Of a pool of several, one is measured even so.
     - Of the rest, those with the highest expected improvement are measured as slots come free. The
       others stay open, to be judged again with what was learnt, but for the last few: while more
       are proposed, those make room for at least `turnover` new candidates a decision.
@@ -98,6 +98,15 @@ class Selective:
             else:
                 contenders.append((_expected_improvement(candidate, view), candidate))
         contenders.sort(key=lambda pair: (-pair[0], pair[1].ordinal))
+        if len(contenders) < slots and self.pool_size > 1:
+            # No pool goes by without a measurement: a forecaster that rules out everything would
+            # have thousands proposed and dropped, and never be taught better.
+            dropped = (each for each in pool if _is_dropped(decisions.get(each.kernel_id)))
+            ranked = sorted(
+                ((_expected_improvement(each, view), each) for each in dropped),
+                key=lambda pair: (-pair[0], pair[1].ordinal),
+            )
+            contenders += ranked[: slots - len(contenders)]
         for gain, candidate in contenders[:slots]:
             decisions[candidate.kernel_id] = Decision(
                 action="measure", score=gain, reason=_measure_reason(candidate, view)
@@ -137,6 +146,10 @@ class Selective:
                 reason=f"surely within {2**gap:.2f}x of the best: a parent, not a result",
             )
         return Decision(action="drop", score=chance, reason=f"P(new best) {chance:.3f}")
+
+
+def _is_dropped(decision: Decision | None) -> bool:
+    return decision is not None and decision.action == "drop"
 
 
 def _expected_log2(candidate: Candidate) -> float:
