@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
-import platform
-import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -53,20 +48,6 @@ def examined(rows: Rows, folds: int, seed: int) -> Trials:
         return model
 
     return cross_examine(rows, train, folds, seed)
-
-
-def report(result: dict[str, Any], out: Path | None) -> None:
-    """Print the result as the last line, with what made it, and write it where asked."""
-    result["command"] = shlex.join(["python", *sys.argv])
-    result["versions"] = {
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in ("kernelcast", "lightgbm", "numpy")},
-    }
-    text = json.dumps(result)
-    if out:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text + "\n")
-    print(text)
 
 
 def _rows(name: str, problems: int | None) -> Rows:

@@ -7,11 +7,11 @@ could be taken away without anybody noticing.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from dataclasses import replace
 
+from _result import report
 from kernelcast.backends._sandbox import Sandbox, prove
 
 
@@ -36,16 +36,15 @@ def main() -> int:
         mark = "" if detected else "   UNDETECTED" if started else "   DID NOT START"
         print(f"without {mechanism:26} {proof.level}  {', '.join(flown)}{mark}", flush=True)
     seconds = round(time.monotonic() - began, 1)
-    print(
-        json.dumps(
-            {
-                "mechanisms": len(whole.mechanisms),
-                "undetected": undetected,
-                "level": intact.level,
-                "canaries": len(intact.canaries),
-                "seconds": seconds,
-            }
-        )
+    report(
+        {
+            "mechanisms": len(whole.mechanisms),
+            "undetected": undetected,
+            "level": intact.level,
+            "canaries": len(intact.canaries),
+            "seconds": seconds,
+        },
+        None,
     )
     return int(undetected > 0)
 

@@ -4,23 +4,20 @@ For each problem the default search (selective policy, trees, PUCT, templates) r
 machine's CPU; then its best kernel is measured again in a fresh backend with a fresh seed, in pairs
 against the naive seed kernel. Reported is that last ratio, never the one the search picked by.
 
-    python bench/six_problems.py [--quick] [--measurements 60] [--seed 0]
+    python bench/six_problems.py [--quick] [--only NAME] [--measurements 60] [--seed 0]
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
-import platform
 import secrets
-import shlex
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from _result import report
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.events import RunSpec
 from kernelcast.parts import Parts
@@ -33,11 +30,13 @@ from kernelcast.types import Budget
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="two problems, 12 measurements")
+    parser.add_argument("--only", choices=bundled_problems(), help="this problem alone")
     parser.add_argument("--measurements", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="also write the JSON here")
     arguments = parser.parse_args()
-    names, measurements = bundled_problems(), arguments.measurements
+    names = [arguments.only] if arguments.only else bundled_problems()
+    measurements = arguments.measurements
     if arguments.quick:
         names, measurements = ["cross_entropy", "softmax"], 12
     problems: dict[str, dict[str, Any]] = {}
@@ -63,26 +62,18 @@ def main() -> None:
             }
             print(name, json.dumps(problems[name]), flush=True)
     backend.close()
-    result_json = json.dumps(
+    report(
         {
             "problems": problems,
             "at_least_3x": sum(row["speedup"] >= 3 for row in problems.values()),
             "of": len(problems),
             "measurements": measurements,
             "seed": arguments.seed,
-            "command": shlex.join(["python", *sys.argv]),
-            "versions": {
-                "python": platform.python_version(),
-                "kernelcast": importlib.metadata.version("kernelcast"),
-                "toolchain": backend.toolchain,
-            },
+            "toolchain": backend.toolchain,
             "device": backend.device.id,
-        }
+        },
+        arguments.out,
     )
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(result_json + "\n")
-    print(result_json)
 
 
 if __name__ == "__main__":

@@ -12,18 +12,14 @@ out.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import json
 import math
-import platform
-import shlex
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
 from _data import Floats, Space, siblings_of
+from _result import report
 from kernelcast.forecasters.space import SpaceForecaster
 from track_t import QUICK_SPACES, admitted, run, siblings, spaces
 
@@ -64,7 +60,7 @@ def main() -> None:
     out = arguments.out or Path(tempfile.gettempdir()) / "top_share.json"
     draw(loss, baseline, out.with_suffix(".png"))
     print("figure:", out.with_suffix(".png"))
-    result_json = json.dumps(
+    report(
         {
             "worst_loss_top10": round(float(loss[:, 0].max()), 4),
             "mean_loss_top5": round(float(loss[:, 1].mean()), 4),
@@ -82,15 +78,9 @@ def main() -> None:
                 space.label: [round(each, 4) for each in row]
                 for space, row in zip(chosen, ours, strict=True)
             },
-            "command": shlex.join(["python", *sys.argv]),
-            "versions": {
-                "python": platform.python_version(),
-                "kernelcast": importlib.metadata.version("kernelcast"),
-            },
-        }
+        },
+        out,
     )
-    out.write_text(result_json + "\n")
-    print(result_json)
 
 
 def draw(ours: Floats, plain: Floats, path: Path) -> None:

@@ -23,7 +23,8 @@ import matplotlib as mpl
 import numpy as np
 from numpy.typing import NDArray
 
-from _written import KERNELBENCH, examined, report, rows_of, searched_rows
+from _result import report
+from _written import KERNELBENCH, examined, rows_of, searched_rows
 from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
 from kernelcast.scoring import (
     aurc,

@@ -26,7 +26,8 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
-from _written import report, searched_rows
+from _result import report
+from _written import searched_rows
 from kernelcast.dataset import split_by
 from kernelcast.forecasters._source import SourceForecaster, SourceModel
 from kernelcast.training._lessons import Anchor, Episode, Step, episodes

@@ -17,21 +17,19 @@ from __future__ import annotations
 
 import os
 
+from _result import report
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: processes share the cores instead
 
 import argparse
 import contextlib
 import hashlib
-import importlib.metadata
 import inspect
 import json
-import platform
-import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from _data import Floats, Space, aligned, siblings_of, tuner_spaces
+from _workers import workers
 from kernelcast.forecasters import _gaussian as gaussian
 from kernelcast.forecasters import space as space_forecaster
 from kernelcast.forecasters.space import Sibling, SpaceForecaster
@@ -393,7 +392,7 @@ def main() -> None:
     missing = [
         pair for pair in wanted if _identity(_key(pair[1], pair[0], seeds, budget)) not in done
     ]
-    with ProcessPoolExecutor(arguments.jobs) as pool, work.open("a") as out:
+    with workers(arguments.jobs) as pool, work.open("a") as out:
         jobs = [pool.submit(_job, arm, space.label, seeds, budget) for arm, space in missing]
         for number, job in enumerate(as_completed(jobs), 1):
             entry = job.result()
@@ -406,19 +405,13 @@ def main() -> None:
     destination = arguments.out or temporary / "track_t.json"
     draw(result.pop("curves"), destination.with_suffix(".png"))
     print("figure:", destination.with_suffix(".png"))
-    result_json = json.dumps(
+    report(
         {
             **result,
             "seeds": seeds,
-            "command": shlex.join(["python", *sys.argv]),
-            "versions": {
-                "python": platform.python_version(),
-                "kernelcast": importlib.metadata.version("kernelcast"),
-            },
-        }
+        },
+        destination,
     )
-    destination.write_text(result_json + "\n")
-    print(result_json)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,7 @@ Reported, not judged: no part of kernelcast is in it.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
-import platform
-import shlex
-import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
@@ -26,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from _data import Floats, read_columns
+from _result import report
 from kernelcast.dataset.keys import device_group
 from kernelcast.scoring import spearman
 
@@ -185,18 +182,12 @@ def main() -> None:
     out = arguments.out or Path(tempfile.gettempdir()) / "track_x.json"
     draw(results, out.with_suffix(".png"))
     print("figure:", out.with_suffix(".png"))
-    result_json = json.dumps(
+    report(
         {
             **{name: _rounded(result) for name, result in results.items()},
-            "command": shlex.join(["python", *sys.argv]),
-            "versions": {
-                "python": platform.python_version(),
-                "kernelcast": importlib.metadata.version("kernelcast"),
-            },
-        }
+        },
+        out,
     )
-    out.write_text(result_json + "\n")
-    print(result_json)
 
 
 def _rounded(value: Any) -> Any:

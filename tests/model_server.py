@@ -62,6 +62,14 @@ def count_prompt_tokens(base_url: str, messages: Sequence[Mapping[str, str]]) ->
     return len(tokens)
 
 
+def seconds_at_work(base_url: str) -> float:
+    """How long the server has worked on requests so far, by its own clock."""
+    with urllib.request.urlopen(f"{base_url.removesuffix('/v1')}/metrics") as response:
+        told = dict(line.rsplit(" ", 1) for line in response.read().decode().splitlines())
+    parts = ("prompt_seconds_total", "tokens_predicted_seconds_total")
+    return sum(float(told[f"llamacpp:{part}"]) for part in parts)
+
+
 def _post(url: str, body: Mapping[str, Any]) -> Any:
     request = urllib.request.Request(
         url, json.dumps(body).encode(), {"content-type": "application/json"}
@@ -81,10 +89,12 @@ def _serve_real_model(threads: int) -> None:
     parameters.model.path = str(next(Path(spec.submodule_search_locations[0]).glob("*.gguf")))
     parameters.n_ctx = CONTEXT_TOKENS
     parameters.n_parallel = 1
+    parameters.cache_ram_mib = 0  # copies of states, which cost more here than they save
     parameters.hostnames = ["127.0.0.1"]
     parameters.port = 0
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
     parameters.warmup = False
+    parameters.endpoint_metrics = True  # for `seconds_at_work`
     server = xllamacpp.Server(parameters)
     sys.stdout.write(f"{server.listening_address}\n")
     sys.stdout.flush()

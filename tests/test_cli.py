@@ -10,6 +10,9 @@ from click.testing import CliRunner, Result
 
 from kernelcast.backends._sandbox import Sandbox, prove
 from kernelcast.cli import main
+from kernelcast.problems import load_problem
+from tests.forecasters.test_llm import letters
+from tests.model_server import Reply, ScriptedServer
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +75,10 @@ def test_mistakes_end_in_one_line_that_names_the_fix() -> None:
     assert "--base-url and --model" in invoke("search", "softmax", "--forecaster", "llm").output
     unpriced = invoke("search", "softmax", "--forecast-usd", "1")
     assert "--price-in and --price-out" in unpriced.output
-    assert "installed: measure_all" in invoke("search", "softmax", "--policy", "nope").output
+    assert (
+        "installed: conformal, measure_all"
+        in invoke("search", "softmax", "--policy", "nope").output
+    )
     assert "no run 'nope'" in invoke("show", "nope").output
 
 
@@ -112,8 +118,99 @@ def test_forecast_without_a_model_is_the_trees_and_says_so(tmp_path: Path) -> No
     data = json.loads(invoke("forecast", "a.cpp", "b.cpp", "--device", "H100", "--json").stdout)
     assert sum(data["bins"].values()) == pytest.approx(1.0)
     assert data["forecaster"] == "trees"
+    assert data["decision"] in ("measure", "drop", "trust")
     (tmp_path / "c.txt").touch()
     assert "known endings" in invoke("forecast", "a.cpp", "c.txt").output
+
+
+def test_forecast_names_the_devices_that_a_short_name_may_mean(tmp_path: Path) -> None:
+    (tmp_path / "a.cpp").write_text("int x;\n")
+    told = invoke("forecast", "a.cpp", "a.cpp", "--device", "A100")
+    assert told.exit_code == 1
+    assert "'A100' may be A100-SXM4-80GB or A100-PCIE-40GB" in told.output
+
+
+LOOP = 'extern "C" __global__ void k(float* x, int n) { for (int i = 0; i < n; ++i) x[i] *= 2; }\n'
+
+
+@pytest.mark.parametrize(
+    ("letter", "decision", "words"),
+    [
+        ("M", "measure", "A search would measure it"),
+        ("E", "drop", "A search would drop it, unmeasured"),
+        ("I", "measure", "P(faster)"),
+    ],
+)
+def test_forecast_by_a_model_tells_distribution_decision_and_cost(
+    tmp_path: Path, letter: str, decision: str, words: str
+) -> None:
+    (tmp_path / "ref.cu").write_text(LOOP)
+    (tmp_path / "cand.cu").write_text(LOOP.replace("x[i] *= 2", "x[i] += x[i]"))
+    with ScriptedServer(letters({letter: 1.0})) as server:
+        asked = ["forecast", "ref.cu", "cand.cu", "--device", "H100", "--ask", "direct"]
+        asked += ["--base-url", server.base_url, "--model", "m"]
+        shown = invoke(*asked, "--price-in", "10", "--price-out", "20")
+        data = json.loads(invoke(*asked, "--json").stdout)
+    assert shown.exit_code == 0, shown.output
+    assert "Forecast by m, direct for H100-SXM5 (not a measurement)" in shown.output
+    assert f"100.0%  {'█' * 40}" in shown.output
+    assert words in shown.output
+    assert "100 tokens read, 1 written, $0.0010 (stated by the user)" in shown.output
+    assert data["decision"] == decision
+    assert data["usage"]["priced"]
+    assert data["usage"]["price_source"] == "a server on this machine"
+    assert server.requests[0]["max_tokens"] == 1
+
+
+def test_forecast_asks_as_it_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.cpp").write_text("int a;\n")
+    (tmp_path / "b.cpp").write_text("int b = 1;\n")
+    with ScriptedServer(Reply("no")) as server:
+        asked = ["forecast", "a.cpp", "b.cpp", "--base-url", server.base_url, "--model", "m"]
+        told = invoke(*asked, "--samples", "2", "--bins", "paper", "--set", "max_output_tokens=77")
+        unset = invoke(*asked, "--set", "temperature=null", "--set", "output_limit=max_tokens")
+        wrong = [invoke(*asked, "--set", each).output for each in ("nonsense", "nonsense=1")]
+    assert "the answer could not be read" in told.output
+    assert "far faster" in told.output
+    assert "tie" not in told.output
+    assert sorted(each["seed"] for each in server.requests) == [0, 0, 1]  # two at once
+    assert [each.get("temperature") for each in server.requests] == [1.0, 1.0, None]
+    assert server.requests[0]["max_tokens"] == 77
+    assert unset.exit_code == 0
+    assert "--set takes OPTION=VALUE" in wrong[0]
+    assert "nonsense" in wrong[1]
+    assert "Traceback" not in wrong[1]
+
+
+def test_forecast_tells_the_model_what_compiling_shows(tmp_path: Path) -> None:
+    source = load_problem("softmax").seed_source
+    (tmp_path / "ref.cpp").write_text(source)
+    (tmp_path / "other.cpp").write_text(source.replace("for (", "for ( /* the same */ "))
+    (tmp_path / "broken.cpp").write_text(source + "not C++")
+    with ScriptedServer(letters({"I": 1.0})) as server:
+        asked = ["--problem", "softmax", "--base-url", server.base_url, "--model", "m"]
+        asked += ["--ask", "direct"]
+        same, broken = (
+            invoke("forecast", "ref.cpp", each, *asked) for each in ("other.cpp", "broken.cpp")
+        )
+    assert "both compile: g++" in same.output
+    assert "drop it, unmeasured (the same kernel, but for comments" in same.output
+    assert "it does not compile: " in broken.output
+    prompts = [request["messages"][1]["content"] for request in server.requests]
+    assert "bytes of code" in prompts[0]
+    assert "Compiled: no (compile_error)." in prompts[1]
+    assert "not C++" not in prompts[1].partition("# Candidate")[0]
+
+
+def test_a_reference_that_does_not_compile_here_says_nothing_of_the_candidate(
+    tmp_path: Path,
+) -> None:
+    """It is known to work, so it must be this machine's toolchain that lacks something."""
+    (tmp_path / "ref.cpp").write_text("#include <not_on_this_machine.h>\n")
+    (tmp_path / "cand.cpp").write_text("#include <not_on_this_machine.h>\nint x;\n")
+    told = invoke("forecast", "ref.cpp", "cand.cpp", "--problem", "softmax")
+    assert "neither was compiled here" in told.output
+    assert "does not compile" not in told.output
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from click.testing import CliRunner, Result
 
 from kernelcast import dataset
 from kernelcast.cli import main
+from tests.forecasters.test_llm import letters
+from tests.model_server import ScriptedServer
+from tests.test_dataset import shared_file
 from tests.test_dataset_recordings import row
 from tests.test_dataset_trials import SEARCH
 
@@ -29,8 +33,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset.write_rows(Path("search.parquet"), dataset.to_table(SEARCH))
 
 
-def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments, catch_exceptions=False)
+def invoke(*arguments: str, typed: str | None = None) -> Result:
+    return CliRunner().invoke(main, arguments, input=typed, catch_exceptions=False)
 
 
 def test_forecasters_are_judged_side_by_side() -> None:
@@ -42,6 +46,7 @@ def test_forecasters_are_judged_side_by_side() -> None:
     told = json.loads(Path("judged/eval.json").read_text())
     assert [each["forecaster"] for each in told] == ["roofline", "hindsight"]
     assert told[0]["scores"]["crps"][0] > 0.0
+    assert told[1]["scores"]["spearman"] == [None, None, None]
     assert Path("judged/eval.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -54,6 +59,95 @@ def test_the_anchor_and_the_bins_are_chosen() -> None:
     assert best["crps"] != reference["crps"]
     assert best["crps"] == paper["crps"]
     assert best["half_brier"] != paper["half_brier"]
+
+
+def model_at(base_url: str, *more: str) -> tuple[str, ...]:
+    asked = ("eval", "search.parquet", "--forecaster", "llm", "--ask", "direct")
+    return (*asked, "--base-url", base_url, "--model", "m", "--out", "judged", *more)
+
+
+def test_a_model_is_judged_beside_the_trees_on_the_same_rows() -> None:
+    with ScriptedServer(letters({"I": 0.6, "K": 0.4})) as server:
+        shown = invoke(*model_at(server.base_url, "--price-in", "1", "--price-out", "2", "--yes"))
+    assert shown.exit_code == 0, shown.output
+    assert "4 recorded kernels (3 timed), 1 problems" in shown.stdout
+    assert "llm read 400 and wrote 4 tokens for $0.0004; 0 answers could not" in shown.stdout
+    assert "reliability of llm: 0.60 claimed 0.00 right (3)" in shown.stdout
+    told = json.loads(Path("judged/eval.json").read_text())
+    assert [each["forecaster"] for each in told] == ["llm", "trees", "hindsight"]
+    assert {each["kernels"] for each in told} == {4}
+    # Every likeliest bin is the tie, and none came true.
+    assert told[0]["scores"]["accuracy"][0] == 0.0
+    assert told[0]["reliability"] == [[0.6, 0.0, 3]]
+    assert told[0]["risk_coverage"]["1"] == told[0]["scores"]["half_brier"][0]
+    assert told[0]["usage"]["output_tokens"] == 4
+
+
+def test_a_model_is_not_paid_without_consent() -> None:
+    with ScriptedServer(letters({"I": 1.0})) as server:
+        priced = ("--price-in", "1000000", "--price-out", "1000000")
+        refused = invoke(*model_at(server.base_url, *priced), typed="n\n")
+        assert server.requests == []
+        granted = invoke(*model_at(server.base_url, *priced), typed="y\n")
+        assert len(server.requests) == 4
+    assert refused.exit_code == 1
+    assert "4 kernels, 0 of them answered" in refused.stderr
+    typical, most = (
+        float(each.replace(",", "")) for each in re.findall(r"\$([\d.,]+\d)", refused.stderr)
+    )
+    assert 4 <= typical < most
+    assert "Ask m about 4?" in refused.stderr
+    assert granted.exit_code == 0
+
+
+def test_an_unknown_price_is_said_to_be_unknown() -> None:
+    told = invoke(*model_at("http://llm.example.com/v1"), typed="n\n")
+    assert "dollars are unknown" in told.stderr.replace("\n", " ")
+    assert "--price-in" in told.stderr
+
+
+def test_started_again_it_goes_on_where_it_stopped() -> None:
+    tape = Path("judged/answers.jsonl")
+    with ScriptedServer(letters({"I": 0.6, "K": 0.4})) as server:
+        whole = invoke(*model_at(server.base_url, "--yes"))
+        assert len(server.requests) == 4
+        again = invoke(*model_at(server.base_url))  # nobody is asked, so no consent is needed
+        assert len(server.requests) == 4
+        lines = tape.read_text().splitlines(keepends=True)
+        tape.write_text("".join(lines[:3]) + lines[3][:40])  # a crash in the middle of a line
+        mended = invoke(*model_at(server.base_url, "--yes"))
+        assert len(server.requests) == 5
+    assert whole.stdout == again.stdout == mended.stdout
+    assert "4 kernels, 3 of them answered in judged/answers.jsonl before" in mended.stderr
+    assert len(tape.read_text().splitlines()) == 4
+
+
+def test_a_limit_draws_kernels() -> None:
+    told = json.loads(
+        invoke("eval", "space.parquet", "--forecaster", "roofline", "--limit", "7", "--json").stdout
+    )
+    assert told["evaluations"][0]["kernels"] == 7
+
+
+def test_track_l_is_the_published_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unset = invoke("eval", "--track", "L")
+    assert unset.exit_code == 1
+    assert "set KERNELCAST_DATA to its folder" in unset.stderr
+    monkeypatch.setenv("KERNELCAST_DATA", str(tmp_path))
+    assert "llm_kb_a100.parquet" in invoke("eval", "--track", "L").stderr
+    for number, name in enumerate(
+        ("llm_sol_mi350x", "llm_kb_a100", "llm_kb_rtx4090", "llm_kb_small_sets")
+    ):
+        written = {
+            "problem": f"kb/level1/{number}_Softmax",
+            "params": None,
+            "reference_code": "def f(x):\n    return x\n",
+            "candidate_code": f"def f(x):\n    return x + {number}\n",
+        }
+        shared_file(tmp_path / f"{name}.parquet", written)
+    told = invoke("eval", "--track", "L", "--forecaster", "roofline", "--json")
+    assert json.loads(told.stdout)["evaluations"][0]["kernels"] == 4
+    assert "either a Parquet file" in invoke("eval").stderr
 
 
 def test_a_space_is_replayed() -> None:

@@ -13,6 +13,8 @@ from click.testing import CliRunner, Result
 from kernelcast import dataset
 from kernelcast.cli import main
 from kernelcast.problems import load_problem
+from tests.forecasters.test_llm import letters
+from tests.model_server import Reply, ScriptedServer
 from tests.test_cli_data import cache
 from tests.test_dataset_recordings import row
 
@@ -55,6 +57,27 @@ def test_a_folder_is_ranked_against_its_reference_without_copies() -> None:
     shown = invoke("rank", "k").stdout
     assert "forecast by trees, not measured" in shown
     assert "measure the first 1" in shown
+
+
+def test_a_model_ranks_and_is_asked_as_told() -> None:
+    folder()
+    with ScriptedServer(letters({"M": 1.0}), Reply("no")) as server:
+        at = ("k", "--base-url", server.base_url, "--model", "m")
+        found = told(*at, "--ask", "direct")
+        told(*at, "--samples", "2", "--bins", "paper", "--set", "max_output_tokens=77")
+        wrong = invoke("rank", *at, "--set", "nonsense")
+    assert found["forecaster"] == "llm"
+    assert found["order"][0]["median_speedup"] > 4.0
+    direct, *reasoned = server.requests
+    assert direct["max_tokens"] == 1
+    assert [each["max_tokens"] for each in reasoned] == [77, 77]
+    assert [each["temperature"] for each in reasoned] == [1.0, 1.0]
+    bins = [
+        "tie" in each["response_format"]["json_schema"]["schema"]["properties"] for each in reasoned
+    ]
+    assert bins == [False, False]
+    assert wrong.exit_code == 1
+    assert "--set takes OPTION=VALUE" in wrong.stderr
 
 
 def test_a_folder_without_a_reference_is_told() -> None:

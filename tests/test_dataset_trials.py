@@ -83,3 +83,32 @@ def test_right_but_untimed_counts_for_success_and_teaches_nothing() -> None:
     assert only.log2_speedup is None
     assert only.observation is None
     assert math.isnan(only.query.anchor_runtime_s)
+
+
+MODULE = "import torch\n\n\nclass Model(torch.nn.Module):\n    pass\n"
+
+
+def test_a_plain_reference_says_what_is_computed() -> None:
+    """As the model that ships was taught: the reference beside the anchor, read as Python."""
+    row_of = searched(1, 1.0, "a", reference_source=MODULE, language="triton")
+    (found,) = dataset.recorded_trials(dataset.to_table([row_of]))
+    query = found.trials[0].query
+    assert query.problem.oracle_source == query.anchor.source == MODULE
+    assert query.anchor.language == "python"
+    kernel = MODULE + "@triton.jit\ndef f():\n    pass\n"
+    written = searched(1, 1.0, "a", reference_source=kernel, language="triton")
+    (found,) = dataset.recorded_trials(dataset.to_table([written]))
+    query = found.trials[0].query
+    assert query.problem.oracle_source == ""
+    assert query.anchor.language == "triton"
+
+
+def test_times_by_shape_are_learnt() -> None:
+    details = '{"ms": [1.0, 4.0], "ref_ms": [2.0, 4.0]}'
+    (found,) = dataset.recorded_trials(dataset.to_table([searched(1, 0.5, "a", details=details)]))
+    learnt = found.trials[0].observation
+    assert learnt is not None
+    assert learnt.measurement.timing is not None
+    cases = learnt.measurement.timing.cases
+    assert [each.runtime_s for each in cases] == pytest.approx([1e-3, 4e-3])
+    assert [each.reference_runtime_s for each in cases] == pytest.approx([2e-3, 4e-3])

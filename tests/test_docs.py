@@ -61,11 +61,19 @@ def test_every_dependency_has_its_line() -> None:
 
 
 def test_every_built_in_component_can_be_found() -> None:
-    assert plugins.names("policy") == ["measure_all", "selective", "top_k"]
-    assert plugins.names("strategy") == ["greedy", "puct"]
+    policies = ["conformal", "measure_all", "selective", "top_k", "value_of_information"]
+    assert plugins.names("policy") == policies
+    assert plugins.names("strategy") == ["best_of_n", "greedy", "islands", "puct"]
     assert plugins.names("proposer") == ["llm", "pool", "template"]
-    assert plugins.names("forecaster") == ["llm", "roofline", "trees"]
-    assert plugins.names("backend") == ["cpp", "cuda", "replay", "triton"]
+    assert plugins.names("forecaster") == [
+        "cascade",
+        "critic",
+        "llm",
+        "recalibrated",
+        "roofline",
+        "trees",
+    ]
+    assert plugins.names("backend") == ["cpp", "cuda", "opencl", "replay", "triton"]
     assert plugins.names("farm") == ["local"]
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +14,21 @@ import pytest
 from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
 from kernelcast.dataset import Trial, Trials
 from kernelcast.distribution import Distribution
-from kernelcast.evaluation import SCORES, Answer, ask, evaluate, hindsight
-from kernelcast.scoring import crps, half_brier
+from kernelcast.errors import SetupError
+from kernelcast.evaluation import (
+    SCORES,
+    Answer,
+    answered,
+    ask,
+    ask_at_once,
+    asked_queries,
+    draw,
+    evaluate,
+    hindsight,
+)
+from kernelcast.scoring import crps, half_brier, top_share_recovery
 from kernelcast.testing import SyntheticBackend, make_kernel, make_query, synthetic_kernels
-from kernelcast.types import FailureKind, Forecast, Observation, Query, Spend
+from kernelcast.types import FailureKind, Forecast, Observation, Query, Spend, Usage
 
 BACKEND = SyntheticBackend()
 
@@ -75,7 +89,7 @@ def test_a_search_is_asked_and_told_in_turn_by_a_fresh_forecaster() -> None:
         return made[-1]
 
     searches = [trials("a", [0, 1, 2], ordered=True), trials("b", [3, 4], ordered=False)]
-    answers = ask(make, searches)
+    answers = ask(make, draw(searches))
     ids = [kernel.id for kernel in synthetic_kernels(5)]
     assert made[0].notes == [(what, key) for key in ids[:3] for what in ("asked", "told")]
     assert made[1].notes == [("asked", key) for key in ids[3:]]
@@ -84,7 +98,90 @@ def test_a_search_is_asked_and_told_in_turn_by_a_fresh_forecaster() -> None:
 
 def answers(std: float = 0.1, bias: float = 0.0) -> list[Answer]:
     groups = [trials(f"p{at}", range(8 * at, 8 * at + 8), ordered=False) for at in range(5)]
-    return ask(lambda: Diary(std, bias), groups)
+    return ask(lambda: Diary(std, bias), draw(groups))
+
+
+def test_what_is_not_asked_is_taught_all_the_same() -> None:
+    search = trials("a", range(20), ordered=True)
+    diary = Diary()
+    (questions,) = draw([search], limit=5)
+    told = ask(lambda: diary, [questions])
+    ids = [kernel.id for kernel in synthetic_kernels(20)]
+    assert [key for what, key in diary.notes if what == "told"] == ids
+    assert [key for what, key in diary.notes if what == "asked"] == [
+        ids[at] for at in sorted(questions.asked)
+    ]
+    assert [each.trial.query.candidate.id for each in told] == [
+        ids[at] for at in sorted(questions.asked)
+    ]
+
+
+def test_a_draw_takes_kernels_enough_to_rank_of_some_problems() -> None:
+    pools = [trials(f"p{at}", range(20), ordered=False) for at in range(6)]
+    pools += [trials(f"small {at}", range(2), ordered=False) for at in range(50)]
+    drawn = draw(pools, limit=25, seed=1)
+    assert [len(each.asked) for each in drawn] == [10, 10, 5]
+    assert all(len(each.search.trials) == 20 for each in drawn)
+    assert draw(pools, limit=25, seed=1) == drawn
+    assert draw(pools, limit=25, seed=2) != drawn
+    assert sum(len(each.asked) for each in draw(pools, limit=200)) == 200
+    assert sum(len(each.asked) for each in draw(pools, limit=1000)) == 6 * 20 + 50 * 2
+    assert draw([], limit=3) == []
+
+
+def test_a_reader_of_sources_is_not_asked_about_unpublished_ones() -> None:
+    search = trials("a", range(4), ordered=True)
+    silent = search.trials[1].query.anchor.model_copy(update={"source": ""})
+    query = search.trials[1].query.model_copy(update={"anchor": silent})
+    changed = (search.trials[0], replace(search.trials[1], query=query), *search.trials[2:])
+    search = replace(search, trials=changed)
+    assert draw([search])[0].asked == {0, 1, 2, 3}
+    assert draw([search], with_text=True)[0].asked == {0, 2, 3}
+    assert draw([replace(search, trials=changed[1:2])], with_text=True) == []
+
+
+class Slow(Diary):
+    """Answers late what was asked first, two at a time."""
+
+    concurrency = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_once = self.most_at_once = 0
+
+    def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        time.sleep(0.05 if not self.notes else 0.01)
+        told = super().forecast(queries)
+        self.at_once -= 1
+        return told
+
+
+def test_who_does_not_learn_is_asked_several_at_once_and_told_apart() -> None:
+    questions = draw([trials("a", range(9), ordered=True), trials("b", range(3), ordered=False)])
+    slow, done = Slow(), []
+    forecasts = ask_at_once(slow, asked_queries(questions), lambda: done.append(1))
+    assert slow.most_at_once == 2
+    assert len(done) == len(forecasts) == 12
+    assert answered(questions, forecasts) == ask(Diary, questions)
+
+
+class Refusing(Diary):
+    concurrency = 1
+
+    def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
+        if self.notes:
+            raise SetupError("pay first")
+        return super().forecast(queries)
+
+
+def test_a_broken_set_up_ends_the_asking_at_once() -> None:
+    refusing = Refusing()
+    queries = asked_queries(draw([trials("a", range(30), ordered=False)]))
+    with pytest.raises(SetupError, match="pay first"):
+        ask_at_once(refusing, queries, lambda: None)
+    assert len(refusing.notes) == 1
 
 
 def test_scores_agree_with_scoring_by_hand() -> None:
@@ -130,6 +227,49 @@ def test_hindsight_is_told_from_the_outcomes_alone() -> None:
     assert math.isnan(scores["spearman"].value)
     assert scores["auroc_failure"].value == 0.5
     assert scores["crps"].value > evaluate(told).scores["crps"].value
+
+
+def test_the_share_of_the_fastest_that_is_found() -> None:
+    truth = [float(at) for at in range(20)]
+    assert top_share_recovery(truth, truth, 0.1) == 1.0
+    assert top_share_recovery([-each for each in truth], truth, 0.1) == 0.0
+    assert top_share_recovery([0.0] * 20, truth, 0.1) == pytest.approx(0.1)
+    half = [*truth[:18], 30.0, -1.0]
+    assert top_share_recovery(half, truth, 0.1) == 0.5
+    # Of the true fastest three, two are tied for one place: each counts a half.
+    assert top_share_recovery([3.0, 2.0, 0.0], [5.0, 4.0, 4.0], 0.5) == pytest.approx(0.75)
+    with pytest.raises(ValueError, match="at least one"):
+        top_share_recovery([], [], 0.1)
+    good, wrong = (evaluate(answers(*how)).scores["top_10_found"] for how in ((0.1,), (0.1, 1.0)))
+    assert good.value == wrong.value == 1.0
+    assert evaluate(hindsight(answers())).scores["top_10_found"].value == pytest.approx(0.14, 0.2)
+
+
+def test_what_was_spent_and_could_not_be_read_is_told() -> None:
+    told = answers()
+    usage = Usage(input_tokens=10, output_tokens=2, usd=0.5, seconds=1.0)
+    paid = [
+        replace(each, forecast=each.forecast.model_copy(update={"usage": usage, "unparsed": odd}))
+        for each, odd in zip(told, itertools.cycle((True, False)), strict=False)
+    ]
+    found = evaluate(paid)
+    assert (found.usage.input_tokens, found.usage.output_tokens) == (400, 80)
+    assert found.usage.usd == 20.0
+    assert found.unparsed == 20
+
+
+def test_regret_is_told_for_each_anchor_of_a_search() -> None:
+    """Kernels of one anchor are compared with each other alone."""
+    second = make_kernel("int second;").id
+    moved = [
+        replace(each, forecast=each.forecast.model_copy(update={"anchor_id": second}))
+        if number % 40 < 20
+        else each
+        for number, each in enumerate(ask(Diary, draw([trials("a", range(40), ordered=True)])))
+    ]
+    scores = evaluate(moved)
+    assert scores.scores["top_10_found"].value == 1.0
+    assert all(loss.value == 0.0 for loss in scores.regret.values())
 
 
 def test_regret_needs_one_anchor() -> None:

@@ -15,6 +15,7 @@ from kernelcast.events import Forecasted, Settled
 from kernelcast.search import Search
 from kernelcast.store import Store
 from kernelcast.types import Budget, Resource
+from tests.forecasters.test_llm import letters
 from tests.model_server import Reply, ScriptedServer, kernel_replies
 
 
@@ -29,14 +30,12 @@ def test_a_search_with_forecasts_of_the_real_small_model_runs_to_its_end(
 ) -> None:
     runner = CliRunner()
     assert runner.invoke(main, ["init", "mine"]).exit_code == 0
-    command = (
-        "search mine --name r --forecaster llm --model smollm2 --candidates 20 --pool 5 --json"
-    )
+    command = "search mine --name r --forecaster llm --model smollm2 --candidates 6 --pool 3 --json"
     result = runner.invoke(
         main, [*command.split(), "--base-url", small_model], catch_exceptions=False
     )
     report = json.loads(result.stdout)
-    assert report["considered"] == 20
+    assert report["considered"] == 6
     assert report["ended"] == "nothing left to try"
     with Store.open(".kernelcast/store.db") as store:
         log = store.open_run("r")
@@ -45,8 +44,8 @@ def test_a_search_with_forecasts_of_the_real_small_model_runs_to_its_end(
         ledger = log.ledger()[Resource.FORECAST_TOKENS]
     # Every token of every answer is in the ledger, and nothing is left reserved.
     tokens = sum(forecast.usage.tokens for forecast in forecasts)
-    assert len(forecasts) == 20
-    assert tokens > 20 * 300
+    assert len(forecasts) == 6
+    assert tokens > 6 * 300
     assert ledger.spent == tokens == sum(s.get(Resource.FORECAST_TOKENS, 0) for s in settled)
     assert ledger.reserved == 0
     # Its forecasts are worth little; what matters is that the report says so.
@@ -60,7 +59,7 @@ def test_a_search_with_forecasts_of_the_real_small_model_runs_to_its_end(
             f"{calibration['half_brier_of_a_uniform_guess']:.3f}), ECE "
             f"{calibration['expected_calibration_error']:.3f}, "
             f"CRPS {calibration['crps_log2']:.3f}, "
-            f"{sum(f.unparsed for f in forecasts)} of 20 answers unreadable, {tokens:.0f} tokens\n"
+            f"{sum(f.unparsed for f in forecasts)} of 6 answers unreadable, {tokens:.0f} tokens\n"
         )
 
 
@@ -93,13 +92,43 @@ def test_both_parts_on_one_endpoint_from_the_command_line() -> None:
 
     with ScriptedServer(answer) as server:
         command = "search softmax --forecaster llm --proposer llm --model m --candidates 4 --pool 2"
+        more = ["--set", "output_limit=max_completion_tokens"]
         result = CliRunner().invoke(
             main,
-            [*command.split(), "--json", "--base-url", server.base_url],
+            [*command.split(), "--json", "--base-url", server.base_url, *more],
             catch_exceptions=False,
         )
+    assert all("max_completion_tokens" in request for request in server.requests)
     report = json.loads(result.stdout)
     assert report["considered"] == 4
     assert report["best"]["speedup"] > 1.5
     assert report["spent"]["proposal_tokens"] >= 4 * 120
     assert report["spent"]["forecast_tokens"] == 4 * 120
+
+
+def test_a_search_asks_as_it_is_told_and_records_how() -> None:
+    with ScriptedServer(letters({"L": 1.0})) as server:
+        command = "search softmax --name r --forecaster llm --model m --candidates 2 --pool 2"
+        asked = "--inspect --ask direct --bins paper --set temperature=null --json"
+        arguments = [*command.split(), *asked.split(), "--base-url", server.base_url]
+        result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert json.loads(result.stdout)["considered"] == len(server.requests) == 2
+    with Store.open(".kernelcast/store.db") as store:
+        started = store.open_run("r").state.started
+    assert started is not None
+    recorded = started.spec.components["forecaster"].options
+    assert {key: recorded[key] for key in ("ask", "bins", "samples", "temperature")} == {
+        "ask": "direct",
+        "bins": "paper",
+        "samples": 1,
+        "temperature": None,
+    }
+    for request in server.requests:
+        system, user = (message["content"] for message in request["messages"])
+        assert request["max_tokens"] == 1
+        assert "temperature" not in request
+        assert "L: " in system
+        assert "M: " not in system  # four ways to fail and eight bins, not nine
+        anchor, _, candidate = user.partition("# Candidate")
+        assert "bytes of code" in anchor
+        assert "bytes of code" in candidate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import ast
 import os
 import signal
 import threading
@@ -11,15 +12,20 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kernelcast import plugins
+from kernelcast import search as search_module
+from kernelcast.backends.replay import Recording, ReplayBackend, space_problem
 from kernelcast.errors import SetupError
 from kernelcast.events import (
     Decided,
     Event,
+    Inspected,
     Measured,
     Proposed,
     Reserved,
@@ -31,6 +37,7 @@ from kernelcast.forecasters.roofline import RooflineForecaster
 from kernelcast.forecasters.trees import TreesForecaster
 from kernelcast.parts import Parts
 from kernelcast.policies import MeasureAll, Selective, TopK
+from kernelcast.proposers.pool import PoolProposer
 from kernelcast.proposers.template import TemplateProposer
 from kernelcast.protocols import Farm, Forecaster, Policy, Proposer
 from kernelcast.search import Search
@@ -39,12 +46,15 @@ from kernelcast.strategies import Puct
 from kernelcast.testing import FAKE_DEVICE, SyntheticBackend, synthetic_problem
 from kernelcast.types import (
     Budget,
+    Effort,
+    Evidence,
     Failure,
     FailureKind,
     Forecast,
     Job,
     Kernel,
     Measurement,
+    Observation,
     Problem,
     ProposalRequest,
     Proposals,
@@ -76,6 +86,26 @@ def store(tmp_path: Path) -> Store:
     return Store.open(tmp_path / "store.db")
 
 
+class Flattering(SyntheticBackend):
+    """First measurements are half an octave too good, second ones right."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[str] = Counter()
+
+    def measure(
+        self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
+    ) -> Measurement:
+        honest = super().measure(problem, kernel, seed)
+        self.seen[kernel.id] += 1
+        if honest.timing is None or self.seen[kernel.id] > 1:
+            return honest
+        flattered = honest.timing.model_copy(
+            update={"log2_speedup": honest.timing.log2_speedup + 0.5}
+        )
+        return honest.model_copy(update={"timing": flattered})
+
+
 def start(store: Store, parts: Parts | None = None, **options: Any) -> Search:
     spec = options.pop("spec", RunSpec(seed=1))
     return Search(synthetic_problem(), parts or make_parts(), store, spec=spec, **options)
@@ -95,23 +125,6 @@ def test_a_search_finds_a_faster_kernel_and_stays_within_its_budget(store: Store
 
 
 def test_the_best_is_reported_by_its_second_measurement(store: Store) -> None:
-    """A first measurement that flatters by half an octave must not be what is reported."""
-
-    class Flattering(SyntheticBackend):
-        def __init__(self) -> None:
-            super().__init__()
-            self.seen: Counter[str] = Counter()
-
-        def measure(self, problem: Problem, kernel: Kernel, seed: int) -> Measurement:
-            honest = super().measure(problem, kernel, seed)
-            self.seen[kernel.id] += 1
-            if honest.timing is None or self.seen[kernel.id] > 1:
-                return honest
-            flattered = honest.timing.model_copy(
-                update={"log2_speedup": honest.timing.log2_speedup + 0.5}
-            )
-            return honest.model_copy(update={"timing": flattered})
-
     result = start(store, make_parts(farm=LocalFarm(Flattering()))).run(Budget(measurements=15))
     honest = SyntheticBackend().measure(synthetic_problem(), result.kernel, 0)
     assert result.log2_speedup == honest.log2_speedup
@@ -123,7 +136,8 @@ def test_ask_and_tell_do_what_run_does(tmp_path: Path) -> None:
         stepped = start(store, name="x")
         stepped.begin(Budget(measurements=12))
         while (job := stepped.ask()) is not None:
-            stepped.tell(job, backend.measure(stepped.problem, job.kernel, job.seed))
+            measured = backend.measure(stepped.problem, job.kernel, job.seed, job.effort)
+            stepped.tell(job, measured)
         by_hand = [event for event in store.open_run("x").events() if isinstance(event, Measured)]
     with Store.open(tmp_path / "b.db") as store:
         start(store, name="x").run(Budget(measurements=12))
@@ -177,7 +191,9 @@ def test_a_killed_run_is_not_charged_for_what_was_in_flight(tmp_path: Path) -> N
     """A real SIGKILL in the middle of a measurement, in a real process."""
 
     class Deadly(SyntheticBackend):
-        def measure(self, problem: Problem, kernel: Kernel, seed: int) -> Measurement:
+        def measure(
+            self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
+        ) -> Measurement:
             if kernel.parameters:
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().measure(problem, kernel, seed)
@@ -223,7 +239,9 @@ def test_what_does_not_compile_is_dropped_before_hardware_is_spent(store: Store)
 
 def test_a_seed_kernel_that_fails_is_a_broken_set_up(store: Store) -> None:
     class Failing(SyntheticBackend):
-        def measure(self, problem: Problem, kernel: Kernel, seed: int) -> Measurement:
+        def measure(
+            self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
+        ) -> Measurement:
             failure = Failure(kind=FailureKind.WRONG_RESULT, message="y[0] is wrong")
             return (
                 super()
@@ -245,6 +263,19 @@ def test_a_proposer_that_has_nothing_new_ends_the_run(store: Store) -> None:
     assert state.considered == 6
     assert state.ended == "nothing left to try"
     assert state.open == {}
+
+
+def test_a_proposer_that_does_not_answer_ends_the_run_and_the_reason_is_told(store: Store) -> None:
+    class Silent(TemplateProposer):
+        def propose(self, request: ProposalRequest) -> Proposals:
+            return Proposals(kernels=(), failure=f"no answer to {request.parent.id}")
+
+    state = start(store, make_parts(proposer=Silent())).run(Budget(measurements=5)).state
+    assert state.ended == f"nothing left to try: no answer to {state.incumbent.kernel_id}"
+    assert state.requests == state.fruitless == 30
+    (run,) = store.runs()
+    again = Search.resume(store, run.name, parts=make_parts())
+    assert again.run(Budget(measurements=5)).state.measured == 5
 
 
 def test_a_run_on_another_device_is_not_resumed(store: Store) -> None:
@@ -287,6 +318,176 @@ class PaidForecaster:
 
     def learn(self, observations: Sequence[Any]) -> None:
         pass
+
+
+@dataclass
+class Attentive(PaidForecaster):
+    """Keeps what it was asked."""
+
+    asked: list[Query] = field(default_factory=list)
+
+    def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
+        self.asked += queries
+        return super().forecast(queries)
+
+
+@dataclass
+class Diligent(PaidForecaster):
+    """Keeps what it was taught."""
+
+    taught: list[Observation] = field(default_factory=list)
+
+    def learn(self, observations: Sequence[Observation]) -> None:
+        self.taught += observations
+
+
+def test_second_looks_are_learnt_too_and_again_when_a_run_is_resumed(store: Store) -> None:
+    """The first measurement of a new best is the luckiest of many: the second one corrects it."""
+    first, again = Diligent(), Diligent()
+    start(store, make_parts(forecaster=first), name="x").run(Budget(measurements=12))
+    measured = [
+        each for each in store.open_run("x").events("measured") if isinstance(each, Measured)
+    ]
+    assert any(each.purpose == "confirmation" for each in measured)
+    taught = [each.measurement for each in measured if each.purpose != "reference"]
+    assert [each.measurement for each in first.taught] == taught
+    Search.resume(store, "x", parts=make_parts(forecaster=again))
+    assert again.taught == first.taught
+
+
+class CountingBackend(SyntheticBackend):
+    """Counts how often each kernel is inspected; the size of its code is that of its source."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inspected: Counter[str] = Counter()
+
+    def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
+        self.inspected[kernel.id] += 1
+        size = {"code_bytes": len(kernel.source)}
+        return super().inspect(problem, kernel).model_copy(update=size)
+
+    def measure(
+        self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
+    ) -> Measurement:
+        return SyntheticBackend().measure(problem, kernel, seed, effort)
+
+
+def assert_both_are_known(asked: Sequence[Query]) -> None:
+    assert asked
+    for query in asked:
+        for kernel, evidence in (
+            (query.candidate, query.evidence),
+            (query.anchor, query.anchor_evidence),
+        ):
+            assert evidence is not None
+            assert evidence.kernel_id == kernel.id
+
+
+@pytest.mark.parametrize("concurrency", [0, 1])
+def test_the_forecaster_is_told_what_compiling_shows_of_both_kernels(
+    store: Store, concurrency: int
+) -> None:
+    backend, forecaster = CountingBackend(), Attentive(concurrency=concurrency)
+    parts = make_parts(MeasureAll(), forecaster=forecaster, farm=LocalFarm(backend))
+    spec = RunSpec(seed=1, inspect=True)
+    start(store, parts, name="x", spec=spec).run(Budget(candidates=12))
+    assert_both_are_known(forecaster.asked)
+    anchors = {query.anchor.id for query in forecaster.asked}
+    candidates = {query.candidate.id for query in forecaster.asked}
+    assert len(anchors) > 1
+    assert all(
+        query.anchor_evidence and query.anchor_evidence.code_bytes == len(query.anchor.source)
+        for query in forecaster.asked
+    )
+    # Once as a candidate and once as an anchor, however many candidates share it.
+    assert backend.inspected == Counter(candidates) + Counter(anchors)
+    # What is known of an anchor is no news of a candidate: it makes no event.
+    log = store.open_run("x")
+    told = [event.kernel_id for event in log.events("inspected") if isinstance(event, Inspected)]
+    assert Counter(told) == Counter(candidates)
+
+
+def test_the_forecaster_is_told_nothing_of_either_kernel_unless_they_are_inspected(
+    store: Store,
+) -> None:
+    forecaster = Attentive()
+    start(store, make_parts(forecaster=forecaster)).run(Budget(candidates=4))
+    assert [(each.evidence, each.anchor_evidence) for each in forecaster.asked] == [
+        (None, None)
+    ] * 4
+
+
+def test_an_anchor_that_does_not_compile_here_is_told_as_such(store: Store) -> None:
+    class Picky(CountingBackend):
+        def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
+            failure = Failure(kind=FailureKind.COMPILE_ERROR, message="not here")
+            broken = {"failure": None if kernel.parameters else failure}
+            return super().inspect(problem, kernel).model_copy(update=broken)
+
+    forecaster = Attentive(concurrency=0)
+    parts = make_parts(MeasureAll(), forecaster=forecaster, farm=LocalFarm(Picky()))
+    spec = RunSpec(seed=1, inspect=True)
+    state = start(store, parts, spec=spec).run(Budget(candidates=6)).state
+    seeds = [each for each in forecaster.asked if each.anchor.parameters is None]
+    assert seeds
+    assert all(each.anchor_evidence and each.anchor_evidence.failure for each in seeds)
+    assert state.dropped == 0
+
+
+def test_a_resumed_run_tells_of_both_kernels_and_decides_as_one_that_was_not_interrupted(
+    tmp_path: Path,
+) -> None:
+    class Interrupting:
+        def on_event(self, event: Event) -> None:
+            if isinstance(event, Measured) and event.purpose == "search":
+                raise KeyboardInterrupt
+
+    spec = RunSpec(seed=1, inspect=True)
+
+    def parts() -> tuple[Attentive, Parts]:
+        forecaster = Attentive(concurrency=0)
+        return forecaster, make_parts(MeasureAll(), forecaster=forecaster)
+
+    with Store.open(tmp_path / "a.db") as store:
+        first, before = parts()
+        stopped = start(store, before, name="x", spec=spec, callbacks=[Interrupting()])
+        assert stopped.run(Budget(candidates=8)).state.ended == "interrupted"
+        second, after = parts()
+        resumed = Search.resume(store, "x", parts=after).run(Budget(candidates=8)).state
+    with Store.open(tmp_path / "b.db") as store:
+        whole, undisturbed = parts()
+        expected = start(store, undisturbed, name="x", spec=spec).run(Budget(candidates=8)).state
+    assert_both_are_known(second.asked)
+    assert [*first.asked, *second.asked] == whole.asked
+    assert resumed.archive == expected.archive
+
+
+def test_a_recording_tells_of_both_kernels(store: Store) -> None:
+    values = [{"A": value} for value in (1, 2, 4, 8)]
+    recording = Recording.from_columns(
+        problem="recorded",
+        device=FAKE_DEVICE,
+        language="cuda",
+        source="",
+        reference=values[0],
+        kernels=values,
+        runtime_s=[4e-3, 2e-3, 1e-3, 3e-3],
+        compile_s=[0.1, 0.2, 0.4, 0.8],
+    )
+    forecaster = Attentive(concurrency=0)
+    parts = make_parts(
+        MeasureAll(),
+        proposer=PoolProposer(list(recording.configurations)),
+        forecaster=forecaster,
+        farm=LocalFarm(ReplayBackend(recording)),
+    )
+    spec = RunSpec(seed=1, inspect=True)
+    Search(space_problem(recording), parts, store, spec=spec).run(Budget(measurements=4))
+    assert_both_are_known(forecaster.asked)
+    told = {each.anchor_evidence.compile_s for each in forecaster.asked if each.anchor_evidence}
+    assert 0.1 in told
+    assert len(told) > 1
 
 
 def test_every_token_and_dollar_is_in_the_ledger(store: Store) -> None:
@@ -346,8 +547,13 @@ def test_slow_proposers_are_asked_at_once_and_their_answers_used_as_they_come(
     assert len({event.request for event in proposed}) >= 8
 
 
-def test_an_interrupt_does_not_wait_for_a_model_that_is_thinking(store: Store) -> None:
+def test_an_interrupt_does_not_wait_for_a_model_that_is_thinking(
+    store: Store, request: pytest.FixtureRequest
+) -> None:
     """Ctrl-C while an answer is awaited ends the run at once and charges what was promised."""
+    # What a shell starts in the background ignores Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     forever = threading.Event()
 
     @dataclass(frozen=True)
@@ -404,7 +610,9 @@ def test_all_slots_are_kept_busy(store: Store) -> None:
             self.inner.close()
 
     class Sleepy(SyntheticBackend):
-        def measure(self, problem: Problem, kernel: Kernel, seed: int) -> Measurement:
+        def measure(
+            self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
+        ) -> Measurement:
             time.sleep(0.05)
             return super().measure(problem, kernel, seed)
 
@@ -452,3 +660,22 @@ def test_from_toml_builds_the_parts_it_names(tmp_path: Path) -> None:
     path.write_text("seed = 3\n")
     with pytest.raises(SetupError, match="name a problem"):
         Search.from_toml(path)
+
+
+def test_the_loop_names_no_concrete_part() -> None:
+    """Neither by an import, nor by the class or the name under which a part is registered."""
+    tree = ast.parse(Path(str(search_module.__file__)).read_text())
+    parts = entry_points(group=plugins.GROUP)
+    modules = {part.module for part in parts}
+    classes = {part.attr for part in parts}
+    names = {part.name.partition(".")[2] for part in parts}
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=module):
+                assert module not in modules
+            case ast.Import(names=imported):
+                assert not modules & {each.name for each in imported}
+            case ast.Name(id=word):
+                assert word not in classes
+            case ast.Constant(value=word):
+                assert word not in names

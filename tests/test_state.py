@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelcast import state as state_module
+from kernelcast.distribution import Distribution
 from kernelcast.errors import StoreError
 from kernelcast.events import (
     BudgetChanged,
@@ -14,6 +15,7 @@ from kernelcast.events import (
     Decided,
     Event,
     Forecasted,
+    Inspected,
     Measured,
     Proposed,
     Reserved,
@@ -21,9 +23,10 @@ from kernelcast.events import (
     RunSpec,
     RunStarted,
     Settled,
+    Unanswered,
     Voided,
 )
-from kernelcast.state import Calibration, State
+from kernelcast.state import Calibration, SentBack, State
 from kernelcast.testing import (
     FAKE_DEVICE,
     SyntheticBackend,
@@ -33,10 +36,14 @@ from kernelcast.testing import (
     synthetic_problem,
 )
 from kernelcast.types import (
+    Attempt,
     Budget,
+    Claim,
     Decision,
+    Evidence,
     Failure,
     FailureKind,
+    Forecast,
     Measurement,
     Resource,
 )
@@ -122,7 +129,7 @@ def test_the_example_adds_up() -> None:
     state = fold(events)
     assert state.events == len(events)
     assert state.considered == 4 == state.dropped + state.trusted + state.measured
-    assert (state.duplicates, state.requests, state.expansions) == (1, 2, 5)
+    assert (state.duplicates, state.requests, state.expansions) == (1, 3, 5)
     assert (state.audited, state.confirmations, state.forecasts) == (1, 1, 4)
     assert set(state.archive) == {SEED.id, trusted.id, audited.id, best.id}
     assert state.incumbent.kernel_id == best.id
@@ -257,6 +264,40 @@ def test_a_later_forecast_replaces_an_earlier_one() -> None:
     assert replaced.distribution.mean() == pytest.approx(1.0)
 
 
+def test_requests_in_a_row_that_brought_nothing_new_are_counted_by_the_events_alone() -> None:
+    """A resumed run must look as far afield as one that was never interrupted."""
+    state = begun()
+    counted = []
+    for request, duplicate in [(0, False), (0, True), (1, True), (1, True), (2, True), (3, False)]:
+        state.apply(
+            Proposed(
+                kernel_id=f"{request}",
+                parent_id=SEED.id,
+                proposer="fake",
+                request=request,
+                duplicate=duplicate,
+            )
+        )
+        counted.append(state.fruitless)
+    assert counted == [0, 0, 1, 1, 2, 0]
+
+
+def test_an_answer_without_a_kernel_is_remembered_and_ends_a_repair() -> None:
+    state = begun()
+    claim = Claim(idea="halve the loads", moves=("vectorise",))
+    missed = Attempt(claim=claim, outcome="edit 1 does not apply")
+    state.sent_back = [SentBack(kernel_id="k", parent_id=SEED.id, complaint="no")]
+    answer = Unanswered(
+        parent_id=SEED.id, request=4, missed=(missed,), reason="edit 1 does not apply", repairs="k"
+    )
+    state.apply(answer)
+    assert (state.requests, state.fruitless, state.unanswered) == (5, 1, "edit 1 does not apply")
+    assert state.history(SEED.id) == (missed,)
+    assert state.sent_back == []
+    propose(state, "another")
+    assert (state.fruitless, state.unanswered) == (0, "")
+
+
 def test_the_archive_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_module, "ARCHIVE_LIMIT", 20)
     monkeypatch.setattr(state_module, "_ARCHIVE_SLACK", 5)
@@ -346,3 +387,150 @@ def test_calibration_figures() -> None:
     assert calibration.failure_brier_sum == pytest.approx(4 * 0.01 + 0.81)
     # The bucket from 0.9 claims 2.9 of three and gets two; the one from 0.2 claims 0.25, gets none.
     assert calibration.expected_calibration_error == pytest.approx((0.9 + 0.25) / 4)
+
+
+# --------------------------------------------------------- what was tried, sent back, imagined
+
+
+def forecast(median: float, std: float, objection: str = "") -> Forecast:
+    return Forecast(
+        forecaster="fake",
+        anchor_id=SEED.id,
+        anchor_log2_speedup=0.0,
+        distribution=Distribution.normal(median, std),
+        objection=objection,
+    )
+
+
+def claimed(
+    state: State, key: str, idea: str, parent: str = SEED.id, repairs: str | None = None
+) -> None:
+    claim = Claim(idea=idea, moves=("tile",))
+    state.apply(
+        Proposed(
+            kernel_id=key,
+            parent_id=parent,
+            proposer="fake",
+            request=0,
+            claim=claim,
+            repairs=repairs,
+        )
+    )
+
+
+def imagine(state: State, key: str, median: float, std: float, parent: str) -> None:
+    propose(state, key, parent)
+    state.apply(Forecasted(kernel_id=key, forecast=forecast(median, std)))
+    decide(state, key, "trust", median)
+
+
+def test_a_lineage_is_told_what_was_tried_on_it_and_what_came_of_it() -> None:
+    state = begun()
+    claimed(state, "a", "wider tiles")
+    decide(state, "a", "measure")
+    state.apply(Measured(measurement=measurement("a", 1.0), purpose="search"))
+    claimed(state, "b", "even wider", parent="a")
+    decide(state, "b", "measure")
+    state.apply(Measured(measurement=measurement("b", None), purpose="search"))
+    propose(state, "c", "a")  # by someone who claims nothing
+    decide(state, "c", "drop")
+    told = state.history("a")
+    assert [each.claim.idea for each in told] == ["wider tiles", "even wider"]
+    assert [each.outcome for each in told] == ["measured", "crash"]
+    assert [each.log2_change for each in told] == [1.0, None]
+    assert state.history(SEED.id) == told[:1]
+    assert state.history("nobody") == ()
+
+
+@given(st.integers(0, 60), st.integers(1, 4))
+def test_what_is_told_stays_small(attempts: int, depth: int) -> None:
+    state = begun()
+    parent = SEED.id
+    for level in range(depth):
+        for index in range(attempts):
+            key = f"{level}-{index}"
+            claimed(state, key, key, parent)
+            decide(state, key, "measure")
+            state.apply(Measured(measurement=measurement(key, 0.1 * index), purpose="search"))
+        parent = f"{level}-0" if attempts else parent
+        assert len(state.history(parent)) <= 12
+    assert all(len(told) <= 8 for told in state.tried.values())
+
+
+def test_what_was_objected_to_is_sent_back_once() -> None:
+    state = begun()
+    claimed(state, "a", "vectorised")
+    state.apply(Forecasted(kernel_id="a", forecast=forecast(0.0, 0.1, "nothing has changed")))
+    decide(state, "a", "drop")
+    assert [(each.kernel_id, each.complaint) for each in state.sent_back] == [
+        ("a", "nothing has changed")
+    ]
+    claimed(state, "b", "vectorised indeed", repairs="a")
+    assert state.sent_back == []
+    state.apply(Forecasted(kernel_id="b", forecast=forecast(0.0, 0.1, "nothing has changed")))
+    decide(state, "b", "drop")
+    assert state.sent_back == []
+    assert [each.outcome for each in state.history(SEED.id)] == ["nothing has changed"] * 2
+
+
+def test_what_does_not_compile_is_sent_back_with_the_compilers_words() -> None:
+    state = begun()
+    propose(state, "a")
+    failure = Failure(kind=FailureKind.COMPILE_ERROR, message="expected ';'" + "!" * 5000)
+    broken = Evidence(kernel_id="a", toolchain="none", failure=failure)
+    state.apply(Inspected(kernel_id="a", evidence=broken))
+    decide(state, "a", "drop")
+    assert state.sent_back[0].complaint.startswith("does not compile: expected ';'")
+    assert len(state.sent_back[0].complaint) <= 600
+
+
+def test_doubt_adds_up_along_a_chain_of_forecasts() -> None:
+    state = begun()
+    imagine(state, "a", 0.5, 0.3, SEED.id)
+    imagine(state, "b", 1.0, 0.4, "a")
+    assert state.archive["a"].std_log2 == pytest.approx(0.3, rel=0.05)
+    assert state.archive["b"].std_log2 == pytest.approx(0.5, rel=0.05)
+    propose(state, "c", "b")
+    assert state.open["c"].chain_std == state.archive["b"].std_log2
+    search(state, "d", 0.7)
+    assert state.archive["d"].std_log2 == 0.0
+
+
+def test_forecasts_of_a_chain_are_corrected_when_its_end_is_measured() -> None:
+    state = begun()
+    imagine(state, "a", 0.5, 0.3, SEED.id)
+    imagine(state, "b", 1.0, 0.4, "a")
+    propose(state, "c", "b")
+    state.apply(Forecasted(kernel_id="c", forecast=forecast(1.0, 0.5)))
+    decide(state, "c", "measure")
+    before = {key: state.archive[key] for key in "ab"}
+    state.apply(Measured(measurement=measurement("c", 0.0), purpose="search"))
+    after = {key: state.archive[key] for key in "ab"}
+    # One octave off; b answers for 0.25 of a variance of 0.5, a for 0.09.
+    assert after["b"].log2_speedup == pytest.approx(1.0 - 0.5, abs=0.05)
+    assert after["a"].log2_speedup == pytest.approx(0.5 - 0.18, abs=0.05)
+    assert all(after[key].std_log2 < before[key].std_log2 for key in "ab")
+    assert all(each.origin == "forecast" for each in after.values())
+    assert state.archive[SEED.id].log2_speedup == 0.0
+
+
+def test_audits_are_held_against_what_was_forecast() -> None:
+    state = begun()
+    for key, median, found in (("a", 1.0, 1.5), ("b", -2.0, -1.0), ("c", 1.0, None)):
+        propose(state, key)
+        state.apply(Forecasted(kernel_id=key, forecast=forecast(median, 0.2)))
+        decide(state, key, "audit")
+        state.apply(Measured(measurement=measurement(key, found), purpose="search"))
+    assert [each.new_best for each in state.audits] == [True, False, False]
+    assert [each.p_new_best > 0.5 for each in state.audits] == [True, False, True]
+
+
+def test_a_run_is_stale_until_a_new_best_is_confirmed() -> None:
+    state = begun()
+    search(state, "a", -1.0)
+    search(state, "b", 1.0)
+    assert state.stale == 2
+    confirm(state, "b", 0.9)
+    assert state.stale == 0
+    search(state, "c", 0.5)
+    assert state.stale == 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -20,9 +21,12 @@ from kernelcast.types import (
     Budget,
     Case,
     Decision,
+    Evidence,
     Failure,
     FailureKind,
     Forecast,
+    Hidden,
+    Job,
     Kernel,
     Measurement,
     Problem,
@@ -85,8 +89,10 @@ def problem_with(**changes: object) -> Problem:
         {"oracle_source": "def reference(): ..."},
         {"cases": (Case(name="main", dimensions={"N": 5}),)},
         {"entry": "other"},
+        {"cases": (synthetic_problem().cases[0].model_copy(update={"scale": 16.0}),)},
+        {"hidden": Hidden(dimensions={"N": (1, 9)})},
     ],
-    ids=lambda changes: next(iter(changes)),
+    ids=["seed_source", "oracle_source", "dimensions", "entry", "scale", "hidden"],
 )
 def test_what_a_time_depends_on_changes_the_problems_id(changes: dict[str, object]) -> None:
     assert problem_with(**changes).id != synthetic_problem().id
@@ -143,6 +149,49 @@ def test_a_measurement_has_a_timing_or_a_failure() -> None:
     assert Measurement(**{**fields, "timing": None, "failure": failure}).log2_speedup is None
 
 
+@pytest.mark.parametrize(
+    ("low", "noise", "faster"),
+    [
+        (0.2, 0.1, True),
+        (0.1, 0.1, False),
+        (0.05, 0.1, False),
+        (-0.1, 0.0, False),
+        (math.log2(1.005), 0.0, False),  # less than 1% is no news, however quiet the machine
+        (math.log2(1.02), 0.0, True),
+    ],
+)
+def test_faster_is_claimed_above_the_noise_and_above_a_percent(
+    low: float, noise: float, faster: bool
+) -> None:
+    timed = measured(synthetic_kernels(1)[0])
+    assert timed.timing is not None
+    timing = timed.timing.model_copy(update={"low": low, "log2_speedup": 0.5, "high": 1.0})
+    claimed = timed.model_copy(update={"timing": timing, "noise_log2": noise})
+    assert claimed.faster is faster
+
+
+def test_a_failed_kernel_is_not_faster() -> None:
+    failure = Failure(kind=FailureKind.CRASH, message="gone")
+    timed = measured(synthetic_kernels(1)[0])
+    failed = timed.model_copy(update={"timing": None, "failure": failure})
+    assert not failed.faster
+
+
+def test_measurements_stored_before_there_was_effort_still_load() -> None:
+    stored = measured(synthetic_kernels(1)[0]).model_dump(exclude={"effort", "conditions"})
+    again = Measurement.model_validate(stored)
+    assert (again.effort, again.conditions) == ("screening", ())
+
+
+@pytest.mark.parametrize(
+    ("purpose", "effort"),
+    [("search", "screening"), ("reference", "normal"), ("confirmation", "final")],
+)
+def test_what_a_run_stands_on_is_measured_with_more_care(purpose: Any, effort: str) -> None:
+    job = Job(entry="e", purpose=purpose, kernel=synthetic_kernels(1)[0], seed=1)
+    assert job.effort == effort
+
+
 def test_a_forecast_is_moved_from_its_anchor_to_the_reference() -> None:
     forecast = Forecast(
         forecaster="fake",
@@ -177,3 +226,39 @@ def test_a_budget_caps_what_it_names() -> None:
 def test_a_budget_is_not_negative() -> None:
     with pytest.raises(ValidationError):
         Budget(measurements=-1)
+
+
+def test_what_several_answers_cost_is_a_sum_and_unknown_if_one_is() -> None:
+    known = Usage(input_tokens=3, output_tokens=1, usd=0.5, seconds=2.0)
+    assert Usage.total([]) == Usage()
+    assert Usage.total([known, known]) == Usage(
+        input_tokens=6, output_tokens=2, usd=1.0, seconds=4.0
+    )
+    assert Usage.total([known, known.model_copy(update={"unknown": True})]).unknown
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"registers": 64},
+        {"shared_bytes": 4096},
+        {"launches": 2},
+        {"code_bytes": 900},
+        {"instructions": {"total": 100, "float": 50, "load_global": 5}},
+        {"instructions": {"total": 100, "mma": 25, "float": 15, "load_global": 20}},
+    ],
+)
+def test_kernels_of_another_kind_live_in_another_cell(change: dict[str, Any]) -> None:
+    mix = {"total": 100, "float": 40, "load_global": 20}
+    usual = Evidence(
+        kernel_id="k",
+        toolchain="t",
+        registers=32,
+        shared_bytes=0,
+        launches=1,
+        code_bytes=400,
+        instructions=mix,
+    )
+    assert usual.model_copy(update=change).behaviour != usual.behaviour
+    alike = usual.model_copy(update={"registers": 40, "code_bytes": 410})
+    assert alike.behaviour == usual.behaviour

@@ -113,8 +113,11 @@ def find_device(name: str) -> Device:
     if name in known:
         return known[name]
     matches = [each for each in known.values() if each.name.lower().startswith(name.lower())]
-    if len(matches) != 1:
-        raise SetupError(f"unknown device {name!r}; known: cpu, {', '.join(sorted(catalogue()))}")
+    if len(matches) > 1:
+        choices = " or ".join(each.name for each in matches)
+        raise SetupError(f"{name!r} may be {choices}: name the one that is meant")
+    if not matches:
+        raise SetupError(f"unknown device {name!r}; known: cpu, {', '.join(sorted(known))}")
     return matches[0]
 
 

@@ -8,10 +8,10 @@ KernelcastError
 │   ├── ProblemError      a problem folder is malformed
 │   ├── MissingExtra      an optional dependency is not installed
 │   ├── NoDevice          the kernel was built, and nothing here can run it
+│   ├── ModelError        a language-model endpoint cannot be used until something is mended
 │   └── UnknownComponent  no plug-in of that name
-├── StoreError            the store is damaged, of another schema, or not what was asked for
-│   └── BudgetExceeded    a reservation would go past a cap; nothing was reserved
-└── ModelError            a language-model endpoint could not be used
+└── StoreError            the store is damaged, of another schema, or not what was asked for
+    └── BudgetExceeded    a reservation would go past a cap; nothing was reserved
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ class NoDevice(SetupError):
     """A kernel was built for a device that is not in this machine."""
 
 
+class ModelError(SetupError):
+    """A language-model endpoint cannot be used; the message says what to mend."""
+
+
 class UnknownComponent(SetupError):
     """No plug-in of that name is installed."""
 
@@ -50,10 +54,6 @@ class StoreError(KernelcastError):
 
 class BudgetExceeded(StoreError):
     """A reservation would go past a cap; nothing was reserved."""
-
-
-class ModelError(KernelcastError):
-    """A language-model endpoint could not be used; the message says how it failed."""
 
 
 def import_extra(module: str, extra: str) -> ModuleType:

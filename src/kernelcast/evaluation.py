@@ -12,7 +12,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,14 +34,17 @@ from kernelcast.scoring import (
     risk_coverage,
     spearman,
     top_k_regret,
+    top_share_recovery,
 )
-from kernelcast.types import Forecast
+from kernelcast.types import Forecast, Query, Usage
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
 """Shares of a pool for which the regret of measuring only its best forecasts is told."""
 
 _CLEAR_GAIN_LOG2 = math.log2(1.05)  # what counts as beating the anchor clearly
 _FEWEST_TO_RANK = 5  # timed kernels before a pool's order means anything
+_TOP_SHARE = 0.1
+_FEWEST_DRAWN = 10  # kernels a pool: fewer could not be ranked
 _DENSITY_FLOOR = 1e-4
 _TIMING_NOISE_LOG2 = 0.01
 _RESAMPLES = 200
@@ -57,6 +62,14 @@ class Estimate:
 
     def __str__(self) -> str:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+@dataclass(frozen=True)
+class Questions:
+    """A recorded search or pool; `asked` are the places of the kernels that are asked about."""
+
+    search: Trials
+    asked: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -81,6 +94,8 @@ class Evaluation:
     regret: Mapping[float, Estimate]
     reliability: Sequence[tuple[float, float, int]]
     risk_coverage: RiskCoverage
+    usage: Usage
+    unparsed: int
 
 
 SCORES = {
@@ -91,6 +106,7 @@ SCORES = {
     "ece": "gap between claimed confidence and accuracy; 0 is best",
     "coverage_80": "share of outcomes inside the 80% interval; 0.8 is best",
     "spearman": "rank correlation of forecast and true change within a search or pool",
+    "top_10_found": "share of a pool's fastest tenth that is in the tenth forecast to be fastest",
     "auroc_failure": "P(a kernel that failed was given the higher chance to)",
     "auroc_gain": "P(a kernel over 5% faster than its anchor was given the higher chance to be)",
     "aurc": "mean half-Brier of the most confident, over all shares kept; lower is better",
@@ -98,28 +114,97 @@ SCORES = {
 """What is told of a forecaster, and how to read it."""
 
 
-def ask(make: Callable[[], Forecaster], searches: Iterable[Trials]) -> list[Answer]:
-    """Put every trial to a forecaster, a fresh one for each search, which learns as it goes.
+def draw(
+    searches: Sequence[Trials], limit: int | None = None, seed: int = 0, *, with_text: bool = False
+) -> list[Questions]:
+    """All kernels, or so many drawn at random, of pools that can be ranked before others.
 
-    The kernels of a pool have no order: they are all asked at once and nothing is learnt.
+    `with_text` leaves out kernels whose anchor's text was not published: a reader of sources could
+    say nothing of them.
+    """
+    fit = [
+        [at for at, each in enumerate(one.trials) if each.query.anchor.source or not with_text]
+        for one in searches
+    ]
+    if limit is None:
+        return [Questions(one, frozenset(at)) for one, at in zip(searches, fit, strict=True) if at]
+    rng = np.random.default_rng(seed)
+    left = min(limit, sum(map(len, fit)))
+    most = next(n for n in count(_FEWEST_DRAWN) if sum(min(n, len(at)) for at in fit) >= left)
+    drawn = []
+    shuffled = rng.permutation(len(searches)).tolist()
+    for number in sorted(shuffled, key=lambda number: len(fit[number]) < _FEWEST_TO_RANK):
+        size = min(most, len(fit[number]), left)
+        left -= size
+        if size:
+            chosen = rng.choice(fit[number], size, replace=False)
+            drawn.append(Questions(searches[number], frozenset(chosen.tolist())))
+    return drawn
+
+
+def ask(make: Callable[[], Forecaster], questions: Iterable[Questions]) -> list[Answer]:
+    """Put every question to a forecaster, a fresh one for each search, which learns as it goes.
+
+    It is taught what it is not asked, too. The kernels of a pool have no order: they are all asked
+    at once and nothing is learnt.
     """
     answers: list[Answer] = []
-    for number, search in enumerate(searches):
-        forecaster = make()
+    for number, each in enumerate(questions):
+        forecaster, search = make(), each.search
         if not search.ordered:
-            told = forecaster.forecast([trial.query for trial in search.trials])
+            trials = [search.trials[at] for at in sorted(each.asked)]
+            told = forecaster.forecast([trial.query for trial in trials])
             answers += [
                 Answer(number, search.group, forecast, trial)
-                for forecast, trial in zip(told, search.trials, strict=True)
+                for forecast, trial in zip(told, trials, strict=True)
             ]
             continue
-        for trial in search.trials:
-            answers.append(
-                Answer(number, search.group, forecaster.forecast([trial.query])[0], trial)
-            )
+        for at, trial in enumerate(search.trials):
+            if at in each.asked:
+                (forecast,) = forecaster.forecast([trial.query])
+                answers.append(Answer(number, search.group, forecast, trial))
             if trial.observation is not None:
                 forecaster.learn([trial.observation])
     return answers
+
+
+def asked_queries(questions: Iterable[Questions]) -> list[Query]:
+    """The questions in the order of `ask`'s answers."""
+    return [each.search.trials[at].query for each in questions for at in sorted(each.asked)]
+
+
+def ask_at_once(
+    forecaster: Forecaster, queries: Sequence[Query], on_answer: Callable[[], None]
+) -> list[Forecast]:
+    """The forecasts of one that does not learn, as many under way as it allows.
+
+    An interrupt lets those under way come to their end: they are paid for.
+    """
+    told: dict[int, Forecast] = {}
+    with ThreadPoolExecutor(max_workers=max(1, forecaster.concurrency)) as pool:
+        waiting = {
+            pool.submit(forecaster.forecast, [query]): at for at, query in enumerate(queries)
+        }
+        try:
+            for done in as_completed(waiting):
+                (told[waiting[done]],) = done.result()
+                on_answer()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    return [told[at] for at in range(len(queries))]
+
+
+def answered(questions: Sequence[Questions], forecasts: Sequence[Forecast]) -> list[Answer]:
+    """Forecasts of `asked_queries`, each beside what came of it."""
+    places = [
+        (number, each.search, at)
+        for number, each in enumerate(questions)
+        for at in sorted(each.asked)
+    ]
+    return [
+        Answer(number, search.group, forecast, search.trials[at])
+        for (number, search, at), forecast in zip(places, forecasts, strict=True)
+    ]
 
 
 def hindsight(answers: Sequence[Answer]) -> list[Answer]:
@@ -184,6 +269,8 @@ def evaluate(answers: Sequence[Answer], bins: Bins = DEFAULT_BINS, seed: int = 0
             for row in reliability_table(table.confidence[timed], table.correct[timed])
         ],
         risk_coverage=risk_coverage(table.confidence[timed], table.brier[timed]),
+        usage=Usage.total(each.forecast.usage for each in answers),
+        unparsed=sum(each.forecast.unparsed for each in answers),
     )
 
 
@@ -202,8 +289,8 @@ class _Chosen:
 class _Table:
     """One entry an answer; figures of the speedup are nan where there was none.
 
-    `correlations` and `losses` hold, by problem, one entry a pool of timed kernels. A regret needs
-    one anchor for all: along a search, whose anchor rises, mere persistence would look like skill.
+    `correlations` hold, by problem, one entry a pool of timed kernels; `losses` and `found` one for
+    each anchor in it: along a search, whose anchor rises, mere persistence would look like skill.
     """
 
     members: Sequence[NDArray[np.int64]]
@@ -220,6 +307,7 @@ class _Table:
     inside: Floats
     correlations: Sequence[Floats]
     losses: Sequence[Floats]
+    found: Sequence[Floats]
 
     @classmethod
     def of(cls, answers: Sequence[Answer], bins: Bins) -> _Table:
@@ -232,6 +320,7 @@ class _Table:
         timed = np.isfinite(actual)
         correlations: list[list[float]] = [[] for _ in names]
         losses: list[list[list[float]]] = [[] for _ in names]
+        found: list[list[float]] = [[] for _ in names]
         pools = np.array([each.pool for each in answers], dtype=np.int64)
         for pool in np.unique(pools):
             rows = np.flatnonzero((pools == pool) & timed)
@@ -241,15 +330,17 @@ class _Table:
             correlation = spearman(mean[rows], actual[rows])
             if math.isfinite(correlation):
                 correlations[owner].append(correlation)
-            if len({answers[row].forecast.anchor_id for row in rows.tolist()}) > 1:
-                continue
-            losses[owner].append(
-                [
-                    1.0
-                    - 2.0 ** -top_k_regret(mean[rows], actual[rows], math.ceil(share * len(rows)))
-                    for share in SHARES
-                ]
-            )
+            anchors = np.array([answers[row].forecast.anchor_id for row in rows.tolist()])
+            for anchor in np.unique(anchors):
+                alike = rows[anchors == anchor]
+                if len(alike) < _FEWEST_TO_RANK:
+                    continue
+                guess, truth = mean[alike], actual[alike]
+                found[owner].append(top_share_recovery(guess, truth, _TOP_SHARE))
+                measured = [math.ceil(share * len(alike)) for share in SHARES]
+                losses[owner].append(
+                    [1.0 - 2.0 ** -top_k_regret(guess, truth, k) for k in measured]
+                )
         return cls(
             members=[np.flatnonzero(group == index) for index in range(len(names))],
             timed=timed,
@@ -278,6 +369,7 @@ class _Table:
             inside=judged[:, 5],
             correlations=[np.array(each) for each in correlations],
             losses=[np.array(each).reshape(len(each), len(SHARES)) for each in losses],
+            found=[np.array(each) for each in found],
         )
 
     def by_group(self, groups: Sequence[int]) -> _Chosen:
@@ -323,9 +415,12 @@ def _calibration(table: _Table, chosen: _Chosen) -> float:
     return expected_calibration_error(table.confidence[rows], table.correct[rows])
 
 
-def _rank_correlation(table: _Table, chosen: _Chosen) -> float:
-    found = np.concatenate([table.correlations[group] for group in chosen.groups])
-    return float(found.mean()) if found.size else math.nan
+def _mean_by_pool(column: str) -> Callable[[_Table, _Chosen], float]:
+    def mean(table: _Table, chosen: _Chosen) -> float:
+        found = np.concatenate([getattr(table, column)[group] for group in chosen.groups])
+        return float(found.mean()) if found.size else math.nan
+
+    return mean
 
 
 def _failure_auroc(table: _Table, chosen: _Chosen) -> float:
@@ -348,7 +443,8 @@ _SCORED: Mapping[str, Callable[[_Table, _Chosen], float]] = {
     "log_score": _mean_of("log_score"),
     "ece": _calibration,
     "coverage_80": _mean_of("inside"),
-    "spearman": _rank_correlation,
+    "spearman": _mean_by_pool("correlations"),
+    "top_10_found": _mean_by_pool("found"),
     "auroc_failure": _failure_auroc,
     "auroc_gain": _gain_auroc,
     "aurc": _area,

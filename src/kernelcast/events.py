@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from kernelcast.types import (
+    Attempt,
     Budget,
+    Claim,
     Decision,
     Device,
     Evidence,
@@ -40,7 +42,11 @@ class RunSpec(Record):
 
 
 class CalibrationRecord(Record):
-    """One forecast held against its outcome; `blind` where the forecast had no say in measuring."""
+    """One forecast held against its outcome; `blind` where the forecast had no say in measuring.
+
+    `stage_crps` is what each stage of a cascade would have scored alone, `objections` whether the
+    stages that objected were right to.
+    """
 
     blind: bool
     p_ok: float
@@ -50,6 +56,8 @@ class CalibrationRecord(Record):
     confidence: float | None = None
     bin_correct: bool | None = None
     inside_80: bool | None = None
+    stage_crps: Mapping[str, float] = {}
+    objections: Mapping[str, bool] = {}
 
 
 class RunStarted(Record):
@@ -71,7 +79,10 @@ class BudgetChanged(Record):
 
 
 class Proposed(Record):
-    """A kernel was proposed; a duplicate of an earlier one goes no further."""
+    """A kernel was proposed; a duplicate of an earlier one goes no further.
+
+    `repairs` is the kernel that had been sent back, where it is meant to replace one.
+    """
 
     kind: Literal["proposed"] = "proposed"
     kernel_id: str
@@ -79,6 +90,19 @@ class Proposed(Record):
     proposer: str
     request: int
     duplicate: bool = False
+    claim: Claim = Claim()
+    repairs: str | None = None
+
+
+class Unanswered(Record):
+    """A proposer's answer lacked a kernel: what it had tried, and why nothing came of it."""
+
+    kind: Literal["unanswered"] = "unanswered"
+    parent_id: str
+    request: int
+    missed: tuple[Attempt, ...] = ()
+    reason: str = ""
+    repairs: str | None = None
 
 
 class Inspected(Record):
@@ -115,7 +139,7 @@ class Reserved(Record):
 
 
 class Settled(Record):
-    """The entry cost this much; `unknown` where a crash hid the true amount.
+    """The entry cost this much; `unknown` where a crash or a fault hid the true amount.
 
     What was spent is recorded as it was, even where a server took more than it was allowed.
     """
@@ -142,6 +166,11 @@ class Measured(Record):
     cached: bool = False
     calibration: CalibrationRecord | None = None
 
+    @property
+    def confirmed_log2(self) -> float | None:
+        """The log2 speedup of a second measurement; None for all others, and where it failed."""
+        return self.measurement.log2_speedup if self.purpose == "confirmation" else None
+
 
 class RunEnded(Record):
     """The run stopped for this reason; it may be resumed with a larger budget."""
@@ -154,6 +183,7 @@ Event = Annotated[
     RunStarted
     | BudgetChanged
     | Proposed
+    | Unanswered
     | Inspected
     | Forecasted
     | Decided

@@ -11,6 +11,7 @@ that the spec in a run's first event is enough to build it again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any, Literal
 
@@ -47,3 +48,11 @@ def build(kind: Kind, spec: ComponentSpec, **injected: Any) -> Any:
         return component(**spec.options, **injected)
     except (TypeError, ValueError) as error:
         raise SetupError(f"cannot build {kind} {spec.name!r} from its options: {error}") from error
+
+
+def build_stated(kind: Kind, stated: Mapping[str, Any]) -> Any:
+    """The component that a table states: its `name`, and its options beside it."""
+    options = {key: value for key, value in stated.items() if key != "name"}
+    if "name" not in stated:
+        raise SetupError(f"a {kind} is stated by its name and options, not by {dict(stated)}")
+    return build(kind, ComponentSpec(name=str(stated["name"]), options=options))

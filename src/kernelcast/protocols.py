@@ -17,6 +17,7 @@ from kernelcast.types import (
     Candidate,
     Decision,
     Device,
+    Effort,
     Evidence,
     Forecast,
     Job,
@@ -38,7 +39,8 @@ class Proposer(Protocol):
     """Writes new kernels from a parent.
 
     `concurrency` requests may be in flight at once on worker threads; 0 means that a call takes
-    microseconds to milliseconds and is made inline, which keeps a run reproducible.
+    microseconds to milliseconds and is made inline, which keeps a run reproducible. One that
+    `repairs` is sent back, once, what does not compile or was objected to.
     """
 
     @property
@@ -49,6 +51,11 @@ class Proposer(Protocol):
     @property
     def concurrency(self) -> int:
         """Requests in flight at once; 0 is inline."""
+        ...
+
+    @property
+    def repairs(self) -> bool:
+        """Whether it can put right a kernel that was sent back (`ProposalRequest.repair`)."""
         ...
 
     def quote(self, request: ProposalRequest) -> Spend:
@@ -124,14 +131,19 @@ class Policy(Protocol):
 
 @runtime_checkable
 class Strategy(Protocol):
-    """Chooses which kernels of the archive become parents."""
+    """Chooses which kernels of the archive become parents.
+
+    `stale` counts the measurements since the last new best: where that grows, look elsewhere.
+    """
 
     @property
     def name(self) -> str:
         """Name under which it is recorded."""
         ...
 
-    def select(self, archive: Sequence[Node], count: int, seed: int) -> list[str]:
+    def select(
+        self, archive: Sequence[Node], count: int, seed: int, *, stale: int = 0
+    ) -> list[str]:
         """Kernel ids of up to `count` parents, best first; never empty while the archive is not."""
         ...
 
@@ -159,7 +171,9 @@ class Backend(Protocol):
         """Compile only; a kernel that does not compile is evidence with a failure."""
         ...
 
-    def measure(self, problem: Problem, kernel: Kernel, seed: int) -> Measurement:
+    def measure(
+        self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
+    ) -> Measurement:
         """Verify and time against the problem's seed kernel, in processes of their own."""
         ...
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from kernelcast.bins import DEFAULT_BINS, Bins
 from kernelcast.distribution import Distribution
 from kernelcast.events import CalibrationRecord
-from kernelcast.types import Forecast, Measurement
+from kernelcast.types import SMALLEST_CLAIM_LOG2, Forecast, Measurement
 
 Floats = NDArray[np.float64]
 
@@ -152,6 +152,19 @@ def top_k_regret(predicted: ArrayLike, actual: ArrayLike, k: int) -> float:
     return max(0.0, float(chance @ (truth.max() - found)))
 
 
+def top_share_recovery(predicted: ArrayLike, actual: ArrayLike, share: float) -> float:
+    """How much of the truly best share is among the best predicted share; 0 to 1 (all of it).
+
+    Larger is better in both. Where a tie leaves open what belongs to a share, it is the mean over
+    every choice; a constant prediction recovers what chance would.
+    """
+    guess, truth = _paired(predicted, actual)
+    if not 0.0 < share <= 1.0 or guess.size == 0:
+        raise ValueError("top_share_recovery needs a share up to 1 and at least one candidate")
+    k = math.ceil(share * guess.size)
+    return float(_chance_in_top(guess, k) @ _chance_in_top(truth, k)) / k
+
+
 def risk_coverage(confidences: ArrayLike, losses: ArrayLike) -> RiskCoverage:
     """Mean loss of the most confident forecasts, for every number of them kept.
 
@@ -191,12 +204,19 @@ def auroc(scores: ArrayLike, labels: ArrayLike) -> float:
 def judge(
     forecast: Forecast | None, measurement: Measurement, *, blind: bool, bins: Bins = DEFAULT_BINS
 ) -> CalibrationRecord | None:
-    """Hold the forecast on which a decision was made against what came of it, by every score."""
+    """Hold the forecast on which a decision was made against what came of it, by every score.
+
+    An objection was right if the kernel failed or is not faster than the anchor by more than noise,
+    so no new best either.
+    """
     if forecast is None:
         return None
+    objected = [stage.forecaster for stage in forecast.stages if stage.objected]
     if measurement.log2_speedup is None:
-        return CalibrationRecord(blind=blind, p_ok=forecast.p_ok, ok=False)
+        right = dict.fromkeys(objected, True)
+        return CalibrationRecord(blind=blind, p_ok=forecast.p_ok, ok=False, objections=right)
     outcome = measurement.log2_speedup - forecast.anchor_log2_speedup
+    no_gain = outcome <= max(measurement.noise_log2, SMALLEST_CLAIM_LOG2)
     probabilities = forecast.distribution.bin_probabilities(bins)
     true_bin = bins.index(2.0**outcome)
     low, high = forecast.distribution.interval(0.8)
@@ -209,6 +229,10 @@ def judge(
         confidence=max(probabilities),
         bin_correct=probabilities.index(max(probabilities)) == true_bin,
         inside_80=low <= outcome <= high,
+        stage_crps={
+            stage.forecaster: crps(stage.distribution, outcome) for stage in forecast.stages
+        },
+        objections=dict.fromkeys(objected, no_gain),
     )
 
 
@@ -247,6 +271,13 @@ def _paired(a: ArrayLike, b: ArrayLike) -> tuple[Floats, Floats]:
     if not np.all(np.isfinite(first)) or not np.all(np.isfinite(second)):
         raise ValueError("every entry must be finite; leave out, or give a number to, what is not")
     return first, second
+
+
+def _chance_in_top(values: Floats, k: int) -> Floats:
+    """The probability of each to be one of the k largest, ties broken at random."""
+    cut = np.sort(values)[-k]
+    above, tied = values > cut, values == cut
+    return np.asarray(above + tied * (k - above.sum()) / tied.sum(), dtype=np.float64)
 
 
 def _average_ranks(values: Floats) -> Floats:

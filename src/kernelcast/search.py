@@ -35,16 +35,18 @@ from kernelcast.events import (
     RunSpec,
     RunStarted,
     Settled,
+    Unanswered,
     Voided,
 )
 from kernelcast.parts import DEFAULT_PARTS, Parts
 from kernelcast.problems import load_problem
 from kernelcast.protocols import Callback
-from kernelcast.state import Pending, State
+from kernelcast.state import Pending, SentBack, State
 from kernelcast.store import DEFAULT_STORE, Run, Store
 from kernelcast.types import (
     Budget,
     Candidate,
+    Claim,
     Decision,
     Evidence,
     Forecast,
@@ -56,6 +58,7 @@ from kernelcast.types import (
     ProposalRequest,
     Proposals,
     Query,
+    Repair,
     Resource,
     Spend,
     Usage,
@@ -107,14 +110,15 @@ class Search:
         self._run: Run | None = None
         self._jobs: dict[str, Job] = {}
         self._thinking: set[str] = set()
+        self._repairing: set[str] = set()
         self._asking = 0
         self._requests = 0
-        self._fruitless = 0
         self._exhausted = False
         self._stop: str | None = None
         self._learnt = 0
         self._fresh: dict[str, Forecast] = {}
         self._fresh_at = -1
+        self._anchor_evidence: dict[str, Evidence] = {}
         self._kernel = lru_cache(maxsize=4_096)(store.kernel)
 
     # ------------------------------------------------------------------------- life of a run
@@ -244,13 +248,33 @@ class Search:
             self._append(closing)
 
     def _learn_history(self) -> None:
-        observations = [
-            Observation(
-                kernel=self._kernel(event.measurement.kernel_id), measurement=event.measurement
-            )
-            for event in self._log.events("measured")
-            if isinstance(event, Measured) and event.purpose == "search"
-        ]
+        """Teach the forecaster what it was taught before, each lesson as it was then."""
+        evidence: dict[str, Evidence] = {}
+        forecasts: dict[str, Forecast] = {}
+        chosen: dict[str, float] = {}
+        observations = []
+        for event in self._log.events("inspected", "forecasted", "decided", "measured"):
+            match event:
+                case Inspected():
+                    evidence[event.kernel_id] = event.evidence
+                case Forecasted():
+                    forecasts[event.kernel_id] = event.forecast
+                case Decided(decision=Decision(action="audit")):
+                    chosen[event.kernel_id] = event.decision.score
+                case Decided(decision=Decision(action="drop")):
+                    evidence.pop(event.kernel_id, None)
+                    forecasts.pop(event.kernel_id, None)
+                case Measured() if event.purpose != "reference":
+                    key = event.measurement.kernel_id
+                    observations.append(
+                        Observation(
+                            kernel=self._kernel(key),
+                            measurement=event.measurement,
+                            evidence=evidence.pop(key, None),
+                            forecast=forecasts.pop(key, None),
+                            chosen=chosen.pop(key, 1.0),
+                        )
+                    )
         if observations:
             self.parts.forecaster.learn(observations)
         self._learnt = len(observations)
@@ -311,7 +335,8 @@ class Search:
         finally:
             self.parts.farm.close()
         self._abandon_unfinished()
-        self._append([RunEnded(reason=self._stop or "nothing left to try")])
+        trouble = f": {self.state.unanswered}" if self.state.unanswered else ""
+        self._append([RunEnded(reason=self._stop or f"nothing left to try{trouble}")])
         return self.result
 
     def _budget_so_far(self) -> Budget:
@@ -402,11 +427,16 @@ class Search:
             measurement=measurement, purpose=purpose, cached=cached, calibration=calibration
         )
         self._append([*events, measured])
-        if pending is not None:
-            evidence = pending.candidate.evidence
-            self.parts.forecaster.learn(
-                [Observation(kernel=kernel, measurement=measurement, evidence=evidence)]
+        if purpose != "reference":
+            # A second look too: the first, which made it the best, may have been a lucky one.
+            observation = Observation(
+                kernel=kernel,
+                measurement=measurement,
+                evidence=pending.candidate.evidence if pending else None,
+                forecast=pending.candidate.forecast if pending else None,
+                chosen=pending.chosen if pending else 1.0,
             )
+            self.parts.forecaster.learn([observation])
             self._learnt += 1
         if self.state.left(Resource.MEASUREMENTS) < 1 and self._stop is None:
             self._stop = "budget spent: all measurements made"
@@ -426,17 +456,23 @@ class Search:
         wanted = self.parts.policy.pool_size - len(state.open) - self._asking
         if state.budget.candidates is not None:
             wanted = min(wanted, state.budget.candidates - state.considered - self._asking)
-            self._exhausted |= state.considered >= state.budget.candidates
         busy = self._asking >= max(1, proposer.concurrency)
-        if self._exhausted or wanted < 1 or busy:
+        if self._is_exhausted() or wanted < 1 or busy:
             return False
         # A slow proposer is asked for one kernel at a time, so that answers come as they are ready.
         count = 1 if proposer.concurrency else wanted
-        # Counted here too, because an answer without a kernel leaves no event of its own.
+        # Counted here too, because those that are being answered have left no event yet.
         ordinal = max(state.requests, self._requests)
         self._requests = ordinal + 1
         seed = self._seed(f"proposal {ordinal}")
-        parent = state.archive[self.parts.strategy.select(list(state.archive.values()), 1, seed)[0]]
+        sent_back = self._sent_back()
+        if sent_back is not None:
+            count, chosen = 1, [sent_back.parent_id]
+            self._repairing.add(sent_back.kernel_id)
+        else:
+            archive = list(state.archive.values())
+            chosen = self.parts.strategy.select(archive, 2, seed, stale=state.stale)
+        parent, *others = (state.archive[key] for key in chosen)
         request = ProposalRequest(
             ordinal=ordinal,
             problem=self.problem,
@@ -447,7 +483,13 @@ class Search:
             parent_measured=parent.origin != "forecast",
             count=count,
             seed=seed,
-            fruitless=self._fruitless,
+            proposed=state.expansions,
+            fruitless=state.fruitless,
+            partner=self._kernel(others[0].kernel_id) if others else None,
+            partner_log2_speedup=others[0].log2_speedup if others else 0.0,
+            history=state.history(parent.kernel_id),
+            repair=sent_back
+            and Repair(kernel=self._kernel(sent_back.kernel_id), complaint=sent_back.complaint),
         )
         entry = self._reserve(f"proposal-{state.attempts}", proposer.quote(request))
         if self._stop is not None:
@@ -461,11 +503,33 @@ class Search:
         start(proposer.concurrency, lambda: proposer.propose(request), done)
         return True
 
+    def _sent_back(self) -> SentBack | None:
+        """A candidate whose proposer has not yet been told what is wrong with it."""
+        if not self.parts.proposer.repairs:
+            return None
+        waiting = (
+            each
+            for each in reversed(self.state.sent_back)
+            if each.kernel_id not in self._repairing and each.parent_id in self.state.archive
+        )
+        return next(waiting, None)
+
     def _admit(self, request: ProposalRequest, entry: str | None, answer: Proposals) -> None:
         """Deduplicate and record what was proposed."""
         new = {kernel.id: kernel for kernel in answer.kernels}
         seen = self._log.seen(new) | {self._started.seed_kernel_id}
+        repairs = request.repair and request.repair.kernel.id
         events: list[Event] = _settle(entry, answer.usage, _PROPOSAL)
+        if answer.failure or answer.missed or not (new or answer.exhausted):
+            events.append(
+                Unanswered(
+                    parent_id=request.parent.id,
+                    request=request.ordinal,
+                    missed=answer.missed,
+                    reason=answer.failure,
+                    repairs=repairs,
+                )
+            )
         events += [
             Proposed(
                 kernel_id=key,
@@ -473,15 +537,21 @@ class Search:
                 proposer=self.parts.proposer.name,
                 request=request.ordinal,
                 duplicate=key in seen,
+                claim=answer.claims.get(key, Claim()),
+                repairs=repairs,
             )
             for key in new
         ]
         fresh = [kernel for key, kernel in new.items() if key not in seen]
         if events:
             self._append(events, fresh)
-        self._fruitless = 0 if fresh else self._fruitless + 1
-        if answer.exhausted or self._fruitless >= _FRUITLESS_LIMIT:
-            self._exhausted = True
+        self._exhausted |= answer.exhausted
+
+    def _is_exhausted(self) -> bool:
+        """Whether no more candidates come. By the state, so that a resumed run thinks the same."""
+        state, most = self.state, self.state.budget.candidates
+        enough = most is not None and state.considered >= most
+        return self._exhausted or enough or state.fruitless >= _FRUITLESS_LIMIT
 
     def _forecast(self, start: Callable[..., None]) -> bool:
         forecaster = self.parts.forecaster
@@ -517,10 +587,13 @@ class Search:
         return True
 
     def _inspect(self, query: Query) -> Query:
-        if query.evidence is not None:
-            return query
-        evidence = self.parts.farm.inspect(self.problem, query.candidate)
-        return query.model_copy(update={"evidence": evidence})
+        """The query with what compiling tells of both kernels; of an anchor it is kept."""
+        farm, anchors = self.parts.farm, self._anchor_evidence
+        if query.anchor.id not in anchors:
+            anchors[query.anchor.id] = farm.inspect(self.problem, query.anchor)
+        evidence = query.evidence or farm.inspect(self.problem, query.candidate)
+        known = {"evidence": evidence, "anchor_evidence": anchors[query.anchor.id]}
+        return query.model_copy(update=known)
 
     def _query(self, candidate: Candidate) -> Query:
         anchor = self.state.anchor(candidate.parent_id)
@@ -532,6 +605,8 @@ class Search:
             anchor_log2_speedup=anchor.log2_speedup,
             anchor_runtime_s=self._runtime_s(anchor.log2_speedup),
             evidence=candidate.evidence,
+            incumbent_log2=self.state.incumbent.log2_speedup,
+            claim=candidate.claim,
         )
 
     def _take_forecasts(
@@ -541,11 +616,7 @@ class Search:
         evidence: list[Evidence],
         forecasts: list[Forecast],
     ) -> None:
-        usage = Usage(
-            input_tokens=sum(forecast.usage.input_tokens for forecast in forecasts),
-            output_tokens=sum(forecast.usage.output_tokens for forecast in forecasts),
-            usd=sum(forecast.usage.usd for forecast in forecasts),
-        )
+        usage = Usage.total(forecast.usage for forecast in forecasts)
         events: list[Event] = _settle(entry, usage, _FORECAST)
         for each in evidence:
             if self.state.open[each.kernel_id].evidence is None:
@@ -574,7 +645,10 @@ class Search:
             measured=state.measured,
             free_slots=free_slots,
             measurements_left=state.left(Resource.MEASUREMENTS),
-            proposals_exhausted=self._exhausted and not self._asking,
+            proposals_exhausted=self._is_exhausted() and not self._asking,
+            stale=state.stale,
+            considered=state.considered,
+            audits=tuple(state.audits),
         )
         pool = [
             each.model_copy(update={"forecast": self._fresh[key]}) if key in self._fresh else each
@@ -645,4 +719,5 @@ def _settle(entry: str | None, usage: Usage, resources: tuple[Resource, Resource
     if entry is None:
         return []
     tokens, usd = resources
-    return [Settled(entry=entry, spend={tokens: usage.tokens, usd: usage.usd})]
+    spend = {tokens: usage.tokens, usd: usage.usd}
+    return [Settled(entry=entry, spend=spend, unknown=usage.unknown)]

@@ -7,6 +7,7 @@ snapshot costs the same after a million events as after a thousand.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 from pydantic import BaseModel
@@ -25,13 +26,27 @@ from kernelcast.events import (
     RunEnded,
     RunStarted,
     Settled,
+    Unanswered,
     Voided,
 )
-from kernelcast.types import Budget, Candidate, Measurement, Node, Resource
+from kernelcast.types import (
+    Attempt,
+    Audit,
+    Budget,
+    Candidate,
+    Measurement,
+    Node,
+    Resource,
+)
 
 ARCHIVE_LIMIT = 1_000
 _ARCHIVE_SLACK = 100  # sorting once a hundred insertions keeps eviction cheap and exact
 CONFIDENCE_BUCKETS = 10
+_REMEMBERED = 8  # attempts on one kernel
+_HISTORY = 12  # attempts of a lineage that are told
+_MOST_AUDITS = 400
+_MOST_SENT_BACK = 16
+_LONGEST_COMPLAINT = 600
 
 
 class Pending(BaseModel):
@@ -39,6 +54,15 @@ class Pending(BaseModel):
 
     candidate: Candidate
     audit: bool
+    chosen: float = 1.0
+
+
+class SentBack(BaseModel):
+    """A candidate whose proposer gets one chance to put it right."""
+
+    kernel_id: str
+    parent_id: str
+    complaint: str
 
 
 class Calibration(BaseModel):
@@ -95,6 +119,24 @@ class Calibration(BaseModel):
         return sum(abs(confidence - correct) for confidence, correct in gaps) / self.timed
 
 
+class StageSums(BaseModel):
+    """What one stage of a cascade was asked, cost and changed, and how right it was alone.
+
+    Of its objections, those to kernels that were measured all the same have met their outcome.
+    """
+
+    asked: int = 0
+    changed: int = 0
+    tokens: int = 0
+    usd: float = 0.0
+    seconds: float = 0.0
+    met: int = 0
+    crps_sum: float = 0.0
+    objected: int = 0
+    objections_met: int = 0
+    objections_right: int = 0
+
+
 class State(BaseModel):
     """Where a run stands. Changed only by `apply`."""
 
@@ -104,6 +146,9 @@ class State(BaseModel):
     ended: str | None = None
 
     requests: int = 0
+    latest_request: int = -1
+    fruitless: int = 0
+    unanswered: str = ""
     considered: int = 0
     duplicates: int = 0
     forecasts: int = 0
@@ -123,6 +168,11 @@ class State(BaseModel):
     reference: Measurement | None = None
     best: str | None = None
     calibration: Calibration = Calibration()
+    stages: dict[str, StageSums] = {}
+    stale: int = 0
+    audits: list[Audit] = []
+    tried: dict[str, list[Attempt]] = {}
+    sent_back: list[SentBack] = []
 
     spent: dict[Resource, float] = {}
     entries: dict[str, dict[Resource, float]] = {}
@@ -160,6 +210,15 @@ class State(BaseModel):
             node = self.archive.get(node.parent_id or "")
         return node or self.incumbent
 
+    def history(self, kernel_id: str) -> tuple[Attempt, ...]:
+        """What was tried in the lineage of a kernel, on itself last; bounded."""
+        found: list[Attempt] = []
+        node = self.archive.get(kernel_id)
+        while node is not None and len(found) < _HISTORY:
+            found = [*self.tried.get(node.kernel_id, []), *found]
+            node = self.archive.get(node.parent_id or "")
+        return tuple(found[-_HISTORY:])
+
     # ------------------------------------------------------------------------------- folding
 
     def apply(self, event: Event) -> None:
@@ -175,9 +234,15 @@ class State(BaseModel):
                 )
             case BudgetChanged():
                 self.budget = event.budget
-                self.ended = None
+                if self.ended is not None:  # who goes on expects the proposer to try again
+                    self.ended, self.fruitless, self.unanswered = None, 0, ""
             case Proposed():
                 self._propose(event)
+            case Unanswered():
+                self._count_request(event)
+                self.unanswered = event.reason
+                for attempt in event.missed:
+                    self._note(event.parent_id, attempt)
             case Inspected():
                 candidate = self.open[event.kernel_id]
                 self.open[event.kernel_id] = candidate.model_copy(
@@ -189,6 +254,7 @@ class State(BaseModel):
                 self.open[event.kernel_id] = candidate.model_copy(
                     update={"forecast": event.forecast}
                 )
+                self._count_stages(event)
             case Decided():
                 self._decide(event)
             case Reserved():
@@ -205,9 +271,19 @@ class State(BaseModel):
             case RunEnded():
                 self.ended = event.reason
 
-    def _propose(self, event: Proposed) -> None:
+    def _count_request(self, event: Proposed | Unanswered) -> None:
         self.requests = max(self.requests, event.request + 1)
+        if event.request != self.latest_request:
+            self.latest_request = event.request
+            self.fruitless += 1  # until one of its kernels is new
+        self.sent_back = [each for each in self.sent_back if each.kernel_id != event.repairs]
+
+    def _propose(self, event: Proposed) -> None:
+        self._count_request(event)
         self.expansions += 1
+        if not event.duplicate:
+            self.fruitless = 0
+            self.unanswered = ""
         parent = self.archive.get(event.parent_id)
         if parent is not None:
             self.archive[parent.kernel_id] = parent.model_copy(update={"visits": parent.visits + 1})
@@ -215,43 +291,152 @@ class State(BaseModel):
             self.duplicates += 1
             return
         self.open[event.kernel_id] = Candidate(
-            kernel_id=event.kernel_id, parent_id=event.parent_id, ordinal=self.considered
+            kernel_id=event.kernel_id,
+            parent_id=event.parent_id,
+            ordinal=self.considered,
+            claim=event.claim,
+            chain_std=parent.std_log2 if parent is not None else 0.0,
+            repairs=event.repairs,
         )
         self.considered += 1
+
+    def _count_stages(self, event: Forecasted) -> None:
+        for stage in event.forecast.stages:
+            sums = self.stages.setdefault(stage.forecaster, StageSums())
+            sums.asked += 1
+            sums.changed += stage.changed
+            sums.objected += stage.objected
+            sums.tokens += stage.usage.tokens
+            sums.usd += stage.usage.usd
+            sums.seconds += stage.usage.seconds
 
     def _decide(self, event: Decided) -> None:
         candidate = self.open.pop(event.kernel_id)
         match event.decision.action:
             case "drop":
                 self.dropped += 1
+                self._drop(candidate, event.decision.reason)
             case "trust":
                 self.trusted += 1
                 if event.log2_speedup is not None:
+                    self._remember(candidate, "forecast", event.log2_speedup, measured=False)
                     self._archive(candidate, event.log2_speedup, measured=False)
             case "measure":
                 self.pending[event.kernel_id] = Pending(candidate=candidate, audit=False)
             case "audit":
                 self.audited += 1
-                self.pending[event.kernel_id] = Pending(candidate=candidate, audit=True)
+                self.pending[event.kernel_id] = Pending(
+                    candidate=candidate, audit=True, chosen=event.decision.score
+                )
 
     def _measure(self, event: Measured) -> None:
         measurement = event.measurement
         if event.calibration is not None:
             self.calibration.add(event.calibration)
+            for name, crps in event.calibration.stage_crps.items():
+                sums = self.stages.setdefault(name, StageSums())
+                sums.met += 1
+                sums.crps_sum += crps
+            for name, right in event.calibration.objections.items():
+                sums = self.stages.setdefault(name, StageSums())
+                sums.objections_met += 1
+                sums.objections_right += right
         if event.purpose == "reference":
             self.reference = measurement
         elif event.purpose == "confirmation":
             self._confirm(measurement)
         else:
             self.measured += 1
+            self.stale += 1
             self.cached += event.cached
             pending = self.pending.pop(measurement.kernel_id)
+            if pending.audit:
+                self._count_audit(pending, measurement)
             if measurement.failure is not None:
                 self.failures[measurement.failure.kind] += 1
+                self._remember(pending.candidate, str(measurement.failure.kind), measured=True)
             elif measurement.log2_speedup is not None:
+                self._remember(
+                    pending.candidate, "measured", measurement.log2_speedup, measured=True
+                )
+                self._promote(pending.candidate, measurement.log2_speedup)
                 self._archive(pending.candidate, measurement.log2_speedup, measured=True)
                 if measurement.log2_speedup > self.incumbent.log2_speedup:
                     self.unconfirmed[measurement.kernel_id] = measurement.log2_speedup
+
+    def _drop(self, candidate: Candidate, reason: str) -> None:
+        """Forget a candidate; what is wrong with it, its proposer may be told, once."""
+        failure = candidate.evidence.failure if candidate.evidence else None
+        objection = candidate.forecast.objection if candidate.forecast else ""
+        complaint = f"does not compile: {failure.message}" if failure else objection
+        if complaint and candidate.repairs is None:
+            entry = SentBack(
+                kernel_id=candidate.kernel_id,
+                parent_id=candidate.parent_id,
+                complaint=complaint[:_LONGEST_COMPLAINT],
+            )
+            self.sent_back = [*self.sent_back, entry][-_MOST_SENT_BACK:]
+        if complaint or (candidate.claim.idea and candidate.forecast is not None):
+            outcome = str(failure.kind) if failure else objection or f"not measured: {reason}"
+            self._remember(candidate, outcome)
+
+    def _remember(
+        self,
+        candidate: Candidate,
+        outcome: str,
+        log2_speedup: float | None = None,
+        *,
+        measured: bool = False,
+    ) -> None:
+        """What came of an idea, where the proposer had one."""
+        parent = self.archive.get(candidate.parent_id)
+        if parent is None or not (candidate.claim.idea or candidate.claim.moves):
+            return
+        change = None if log2_speedup is None else log2_speedup - parent.log2_speedup
+        attempt = Attempt(
+            claim=candidate.claim, outcome=outcome, log2_change=change, measured=measured
+        )
+        self._note(parent.kernel_id, attempt)
+
+    def _note(self, parent_id: str, attempt: Attempt) -> None:
+        if parent_id in self.archive:
+            told = [*self.tried.get(parent_id, []), attempt]
+            self.tried[parent_id] = told[-_REMEMBERED:]
+
+    def _count_audit(self, pending: Pending, measurement: Measurement) -> None:
+        forecast = pending.candidate.forecast
+        if forecast is None:
+            return
+        best = self.incumbent.log2_speedup
+        found = measurement.log2_speedup
+        audit = Audit(
+            p_new_best=0.0 if forecast.objection else forecast.chance_above(best),
+            new_best=found is not None and found > best,
+        )
+        self.audits = [*self.audits, audit][-_MOST_AUDITS:]
+
+    def _promote(self, candidate: Candidate, log2_speedup: float) -> None:
+        """A chain of forecasts has met its outcome: each of them takes its share of the error.
+
+        The end of a chain is as unsure as all its steps together, so of the error each forecast
+        kernel above it answers for the share that its own doubt has in the end's.
+        """
+        if candidate.forecast is None or not candidate.chain_std:
+            return
+        density = candidate.forecast.against_reference()
+        error = log2_speedup - density.quantile(0.5)
+        variance = density.std() ** 2 + candidate.chain_std**2
+        node = self.archive.get(candidate.parent_id)
+        while node is not None and node.origin == "forecast":
+            share = min(node.std_log2**2 / variance, 1.0)
+            self.archive[node.kernel_id] = node.model_copy(
+                update={
+                    "log2_speedup": node.log2_speedup + share * error,
+                    "std_log2": node.std_log2 * (1.0 - share) ** 0.5,
+                }
+            )
+            self._refresh_best_child(node.parent_id)
+            node = self.archive.get(node.parent_id or "")
 
     def _confirm(self, measurement: Measurement) -> None:
         # The second measurement replaces the first: the first was picked for being high, so it is
@@ -269,12 +454,13 @@ class State(BaseModel):
             )
             if measurement.log2_speedup > self.incumbent.log2_speedup:
                 self.best = node.kernel_id
+                self.stale = 0
         self._refresh_best_child(node.parent_id)
         best = self.incumbent.log2_speedup
         self.unconfirmed = {key: log2 for key, log2 in self.unconfirmed.items() if log2 > best}
 
     def _refresh_best_child(self, key: str | None) -> None:
-        """Forget a child's first measurement where the second has replaced it."""
+        """Forget what was believed of a child before it was measured, or measured again."""
         parent = self.archive.get(key or "")
         if parent is None:
             return
@@ -284,11 +470,16 @@ class State(BaseModel):
         )
 
     def _archive(self, candidate: Candidate, log2_speedup: float, *, measured: bool) -> None:
+        doubt = 0.0
+        if not measured and candidate.forecast is not None:
+            doubt = math.hypot(candidate.forecast.distribution.std(), candidate.chain_std)
         self.archive[candidate.kernel_id] = Node(
             kernel_id=candidate.kernel_id,
             parent_id=candidate.parent_id,
             log2_speedup=log2_speedup,
             origin="measured" if measured else "forecast",
+            std_log2=doubt,
+            behaviour=candidate.evidence.behaviour if candidate.evidence else (),
         )
         parent = self.archive.get(candidate.parent_id)
         if parent is not None and (parent.best_child is None or log2_speedup > parent.best_child):
@@ -318,3 +509,4 @@ class State(BaseModel):
                 visits = survivors[key].visits + node.visits
                 survivors[key] = survivors[key].model_copy(update={"visits": visits})
         self.archive = survivors
+        self.tried = {key: told for key, told in self.tried.items() if key in survivors}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from kernelcast.expression import evaluate
 
 Language = Literal["cpp", "opencl", "cuda", "hip", "triton", "python"]
 Parameters = Mapping[str, int | float | str]
+SMALLEST_CLAIM_LOG2 = math.log2(1.01)  # below one percent nothing is claimed to be faster
 
 
 class Record(BaseModel):
@@ -62,11 +64,22 @@ class Argument(Record):
 
 
 class Case(Record):
-    """A named set of dimensions; an untimed case is for correctness only."""
+    """A named set of dimensions; an untimed case is for correctness only.
+
+    `scale` multiplies what floating-point inputs are filled with.
+    """
 
     name: str
     dimensions: Mapping[str, int]
     timed: bool = True
+    scale: float = 1.0
+
+
+class Hidden(Record):
+    """From where the shapes are drawn that no kernel is told of: inclusive bounds a dimension."""
+
+    dimensions: Mapping[str, tuple[int, int]]
+    constraints: tuple[str, ...] = ()
 
 
 class Tolerance(Record):
@@ -117,6 +130,7 @@ class Problem(Record):
     oracle_source: str
     seed_source: str
     template: Template | None = None
+    hidden: Hidden | None = None
 
     @classmethod
     def unstated(
@@ -127,6 +141,7 @@ class Problem(Record):
         *,
         family: str = "unstated",
         summary: str = "shapes and dtypes are not stated",
+        oracle_source: str = "",
         template: Template | None = None,
     ) -> Problem:
         """A problem known by its kernels alone: it can be ranked or replayed, not measured."""
@@ -142,7 +157,7 @@ class Problem(Record):
             flops="0",
             bytes="0",
             tolerance=Tolerance(rtol=0.0, atol=0.0),
-            oracle_source="",
+            oracle_source=oracle_source,
             seed_source=seed_source,
             template=template,
         )
@@ -150,7 +165,8 @@ class Problem(Record):
     @cached_property
     def id(self) -> str:
         """Address of everything that a measured time depends on."""
-        return content_hash(self.model_dump_json(exclude={"summary", "template"}))
+        stated = self.model_dump_json(exclude={"summary", "template"}, exclude_defaults=True)
+        return content_hash(stated)
 
     @property
     def timed_cases(self) -> tuple[Case, ...]:
@@ -197,6 +213,10 @@ class Device(Record):
 
 
 # ------------------------------------------------------------------------------ measurements
+
+
+# How precise a measurement is to be: half-widths of 3%, 1% and 0.5%.
+Effort = Literal["screening", "normal", "final"]
 
 
 class FailureKind(StrEnum):
@@ -246,7 +266,11 @@ class Timing(Record):
 
 
 class Measurement(Record):
-    """Kernel x problem x device: a timing, or a typed failure; never both, never neither."""
+    """Kernel x problem x device: a timing, or a typed failure; never both, never neither.
+
+    `noise_log2` is the largest ratio that the reference against itself still shows, `sandbox` the
+    proven level, and `conditions` what was not as it should be on the machine.
+    """
 
     kernel_id: str
     problem_id: str
@@ -257,6 +281,8 @@ class Measurement(Record):
     noise_log2: float = 0.0
     device_s: float
     sandbox: Literal["S0", "S1", "S2", "S3", "S4"] = "S0"
+    effort: Effort = "screening"
+    conditions: tuple[str, ...] = ()
 
     def model_post_init(self, _context: Any) -> None:
         """Refuse a measurement that is both or neither."""
@@ -268,13 +294,26 @@ class Measurement(Record):
         """Log2 speedup against the reference, None for a failed kernel."""
         return self.timing.log2_speedup if self.timing else None
 
+    @property
+    def faster(self) -> bool:
+        """Whether it may be called faster: its interval lies above the noise and above 1%."""
+        floor = max(self.noise_log2, SMALLEST_CLAIM_LOG2)
+        return self.timing is not None and self.timing.low > floor
+
+
+# Kinds of instructions, as `backends._inspect` names them on CPUs and GPUs.
+_ARITHMETIC = ("vector", "scalar", "fma", "float", "mma", "special")
+_WIDE = ("vector", "mma")
+_MEMORY = ("memory", "load_global", "store_global")
+
 
 class Evidence(Record):
     """What compiling alone tells, handed to forecasters with the query.
 
     None is what the compiler does not say. Registers and stack are of one thread, shared memory of
     one block; spills are the bytes that the code stores and loads for want of registers. Where a
-    source holds several GPU functions, sizes are the largest of them and counts their sum.
+    source holds several GPU functions, sizes are the largest of them and counts their sum; a call
+    makes at least so many `launches`.
     """
 
     kernel_id: str
@@ -291,27 +330,126 @@ class Evidence(Record):
     stack_bytes: int | None = None
     block_threads: int | None = None
     occupancy: float | None = None
+    launches: int | None = None
+
+    @property
+    def behaviour(self) -> tuple[int, ...]:
+        """The cell of a coarse grid in which kernels of one kind meet.
+
+        Registers, shared memory, launches, size of the code and arithmetic intensity (instructions
+        that compute for each that touches memory), where a step is a doubling, and how many
+        instructions in four work on vectors or matrices.
+        """
+        mix = self.instructions
+        computing, moving, wide = (
+            sum(mix.get(each, 0) for each in kinds) for kinds in (_ARITHMETIC, _MEMORY, _WIDE)
+        )
+        total = mix.get("total") or sum(mix.values()) or 1
+        sizes = (self.registers, self.shared_bytes, self.launches, self.code_bytes)
+        return (
+            *((each or 0).bit_length() for each in sizes),
+            round(math.log2((computing + 1) / (moving + 1))),
+            round(4 * wide / total),
+        )
+
+
+# ------------------------------------------------------------------- proposals and their past
+
+Move = Literal[
+    "vectorise",
+    "unroll",
+    "tile",
+    "fuse",
+    "parallelise",
+    "reorder",
+    "precompute",
+    "fewer_divisions",
+    "fewer_passes",
+    "prefetch",
+    "align",
+    "library",
+    "other",
+]
+
+
+class Claim(Record):
+    """What a proposer says it did; nobody has checked it."""
+
+    idea: str = ""
+    moves: tuple[Move, ...] = ()
+
+
+class Attempt(Record):
+    """What was tried on a kernel and what came of it.
+
+    `log2_change` is against the kernel it was tried on, by measurement or, where not `measured`,
+    by forecast; None where there is only a failure or an objection, which `outcome` names.
+    """
+
+    claim: Claim
+    outcome: str
+    log2_change: float | None = None
+    measured: bool = False
+
+
+class Repair(Record):
+    """A kernel that is sent back to its proposer, once, with what is wrong with it."""
+
+    kernel: Kernel
+    complaint: str
 
 
 # ------------------------------------------------------------------- forecasts and decisions
 
 
 class Usage(Record):
-    """What an answer cost."""
+    """What an answer cost; `unknown` where part of it is an upper bound that nobody confirmed."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     usd: float = 0.0
     seconds: float = 0.0
+    unknown: bool = False
 
     @property
     def tokens(self) -> int:
         """Tokens read and written."""
         return self.input_tokens + self.output_tokens
 
+    @classmethod
+    def total(cls, usages: Iterable[Usage]) -> Usage:
+        """What several answers cost, one after the other."""
+        each = list(usages)
+        return cls(
+            input_tokens=sum(one.input_tokens for one in each),
+            output_tokens=sum(one.output_tokens for one in each),
+            usd=math.fsum(one.usd for one in each),
+            seconds=math.fsum(one.seconds for one in each),
+            unknown=any(one.unknown for one in each),
+        )
+
+
+class Stage(Record):
+    """One step of a forecast that was made in several: who was asked, and what it answered.
+
+    `changed` where the decision after it was another than before; who `objected` ended the asking.
+    """
+
+    forecaster: str
+    distribution: Distribution
+    p_ok: float
+    p_new_best: float
+    changed: bool = False
+    objected: bool = False
+    usage: Usage = Usage()
+
 
 class Forecast(Record):
-    """P(failure by cause), and a density over log2 speedup against a measured anchor if it runs."""
+    """P(failure by cause), and a density over log2 speedup against a measured anchor if it runs.
+
+    `uncorrected` is what recalibration was given, `stages` what a cascade asked, in order. An
+    `objection` says why hardware should not be spent, in words for the proposer.
+    """
 
     forecaster: str
     anchor_id: str
@@ -322,6 +460,9 @@ class Forecast(Record):
     raw_probability_sum: float | None = None
     unparsed: bool = False
     rationale: str = ""
+    objection: str = ""
+    uncorrected: Forecast | None = None
+    stages: tuple[Stage, ...] = ()
 
     @property
     def p_ok(self) -> float:
@@ -331,6 +472,10 @@ class Forecast(Record):
     def against_reference(self) -> Distribution:
         """The same density, over log2 speedup against the problem's reference."""
         return self.distribution.shift(self.anchor_log2_speedup)
+
+    def chance_above(self, log2_speedup: float) -> float:
+        """Probability that the kernel runs, and at more than this against the reference."""
+        return self.p_ok * self.against_reference().probability_above(log2_speedup)
 
 
 class Decision(Record):
@@ -342,19 +487,27 @@ class Decision(Record):
 
 
 class Candidate(Record):
-    """A proposed kernel on which nothing final has been decided."""
+    """A proposed kernel on which nothing final has been decided.
+
+    `chain_std` is how unsure its parent's own speed is, 0 where that was measured; `repairs` the
+    kernel that it is to replace, where it was sent back.
+    """
 
     kernel_id: str
     parent_id: str
     ordinal: int
     forecast: Forecast | None = None
     evidence: Evidence | None = None
+    claim: Claim = Claim()
+    chain_std: float = 0.0
+    repairs: str | None = None
 
 
 class Node(Record):
     """A kernel in the archive of parents. Only `origin` forecast was never measured.
 
-    `visits` counts the proposals made from this very kernel.
+    `visits` counts the proposals made from this very kernel. `std_log2` is how unsure its speed is,
+    added up since the last measured kernel of its lineage; `behaviour` the cell of its evidence.
     """
 
     kernel_id: str
@@ -364,10 +517,26 @@ class Node(Record):
     confirmed: bool = False
     visits: int = 0
     best_child: float | None = None
+    std_log2: float = 0.0
+    behaviour: tuple[int, ...] = ()
+
+
+class Audit(Record):
+    """What became of a candidate that was measured whatever its forecast.
+
+    `p_new_best` is what had been forecast of it, 0 where it was objected to; `new_best` whether it
+    was one.
+    """
+
+    p_new_best: float
+    new_best: bool
 
 
 class View(Record):
-    """What a policy may know of the run when it decides."""
+    """What a policy may know of the run when it decides.
+
+    `stale` counts the measurements since the last new best; `audits` are the latest.
+    """
 
     seed: int
     incumbent_log2: float
@@ -376,6 +545,9 @@ class View(Record):
     free_slots: int
     measurements_left: float
     proposals_exhausted: bool
+    stale: int = 0
+    considered: int = 0
+    audits: tuple[Audit, ...] = ()
 
 
 class Job(Record):
@@ -386,17 +558,33 @@ class Job(Record):
     kernel: Kernel
     seed: int
 
+    @property
+    def effort(self) -> Effort:
+        """The candidates are screened; what the run stands on is measured with more care."""
+        efforts: dict[str, Effort] = {"search": "screening", "reference": "normal"}
+        return efforts.get(self.purpose, "final")
+
 
 class Observation(Record):
-    """One measured kernel as a forecaster is taught it."""
+    """One measured kernel as a forecaster is taught it; of one measured again, the later holds.
+
+    `forecast` is what was forecast of it when it was chosen, and `chosen` the probability with
+    which it was: below 1 for audits, which are drawn whatever their forecast.
+    """
 
     kernel: Kernel
     measurement: Measurement
     evidence: Evidence | None = None
+    forecast: Forecast | None = None
+    chosen: float = 1.0
 
 
 class Query(Record):
-    """One question to a forecaster: this candidate against that measured anchor."""
+    """One question to a forecaster: this candidate against that measured anchor.
+
+    `incumbent_log2` is what a new best would have to beat, where that is known; `claim` what the
+    proposer says it did.
+    """
 
     problem: Problem
     device: Device
@@ -405,12 +593,19 @@ class Query(Record):
     anchor_log2_speedup: float
     anchor_runtime_s: float
     evidence: Evidence | None = None
+    anchor_evidence: Evidence | None = None
+    incumbent_log2: float | None = None
+    claim: Claim = Claim()
 
 
 class ProposalRequest(Record):
     """A wish for children of one parent; `ordinal` numbers the requests of a run.
 
+    `proposed` counts the kernels that were proposed in it before, duplicates too.
     `fruitless` counts the requests just before that brought nothing new: look further afield.
+    `partner` is a second parent of another lineage, whose ideas may be taken over; `history` what
+    was tried in this lineage, the latest last; `repair` a child that was sent back, to be put
+    right instead of writing another.
     """
 
     ordinal: int
@@ -422,13 +617,24 @@ class ProposalRequest(Record):
     parent_measured: bool
     count: int
     seed: int
+    proposed: int = 0
     fruitless: int = 0
+    partner: Kernel | None = None
+    partner_log2_speedup: float = 0.0
+    history: tuple[Attempt, ...] = ()
+    repair: Repair | None = None
 
 
 class Proposals(Record):
-    """What a proposer answered: kernels it has not compiled, and what the answer cost."""
+    """What a proposer answered: kernels it has not compiled, and what the answer cost.
+
+    `claims` are what it says of each, by kernel id; `missed` what it tried and could not make a
+    kernel of, and `failure` why there are fewer than were asked for.
+    """
 
     kernels: tuple[Kernel, ...]
+    claims: Mapping[str, Claim] = {}
+    missed: tuple[Attempt, ...] = ()
     usage: Usage = Usage()
     exhausted: bool = False
     failure: str = ""

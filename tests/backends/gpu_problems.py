@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelcast.backends._driver import probe
+from kernelcast.backends._sandbox import Sandbox
 from kernelcast.backends._toolchain import find_cuda_tool, triton_tools
 from kernelcast.canonical import kernel_id
 from kernelcast.devices import catalogue
@@ -132,7 +133,7 @@ def _needs(present: object, what: str, advice: str) -> None:
 
 def gpu_here() -> tuple[str, Device] | None:
     """Target and device of the GPU here; an unknown one is given its peers' figures."""
-    found = probe()
+    found = probe(Sandbox(frozenset()))
     if found is None:
         return None
     target, name = found

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -10,12 +11,11 @@ from statistics import median
 
 import pytest
 
-from kernelcast.backends import cpp
-from kernelcast.backends._child import Child
-from kernelcast.backends.cpp import CppBackend
+from kernelcast.backends._arena import Arena
+from kernelcast.backends.cpp import CppBackend, CppChild
 from kernelcast.canonical import kernel_id
 from kernelcast.devices import detect_cpu
-from kernelcast.errors import ProblemError, SetupError
+from kernelcast.errors import SetupError
 from kernelcast.protocols import Backend
 from kernelcast.testing import BackendContract
 from kernelcast.types import (
@@ -82,6 +82,14 @@ def settled(backend: CppBackend, problem: Problem, candidate: Kernel) -> Timing:
     return result
 
 
+def leftovers(backend: CppBackend) -> list[int]:
+    """Workers that do not go away; the dead are gone at once, if the machine is not busy."""
+    deadline = time.monotonic() + 5.0
+    while (left := workers(backend)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left
+
+
 def workers(backend: CppBackend) -> list[int]:
     """Living workers of this backend; its build folder is on their command line."""
     folder = str(backend._directory).encode()
@@ -131,7 +139,8 @@ def test_planted_ratios_are_found(backend: CppBackend, problem: Problem) -> None
     assert twice.log2_speedup == pytest.approx(-1.0, abs=0.5)
     assert twice.high < 0.0
     eight = timing(backend.measure(problem, repeated(8), seed=1))
-    assert eight.log2_speedup == pytest.approx(-3.0, abs=0.7)
+    # On a busy machine, the longer of two kernels is interrupted more often.
+    assert -6.0 < eight.log2_speedup < -2.3
 
 
 def test_kernels_of_a_few_microseconds_are_timed_in_batches(backend: CppBackend) -> None:
@@ -169,15 +178,14 @@ def test_endless_loop_is_a_timeout_and_leaves_no_process(problem: Problem) -> No
     backend = CppBackend(detect_cpu())
     try:
         backend.measure(problem, with_body("exit(0);"), seed=1)
-        before = workers(backend)
-        measurement = backend.measure(problem, with_body("for (;;) pause();"), seed=1)
-        assert measurement.failure is not None
-        assert measurement.failure.kind is FailureKind.TIMEOUT
-        assert workers(backend) == before
-        assert len(before) == 1  # the reference, kept warm
+        assert leftovers(backend) == []
+        for body in ("for (;;) usleep(1000);", 'for (;;) asm volatile("");'):
+            measurement = backend.measure(problem, with_body(body), seed=1)
+            assert measurement.failure is not None
+            assert measurement.failure.kind is FailureKind.TIMEOUT
+            assert leftovers(backend) == []
     finally:
         backend.close()
-    assert workers(backend) == []
     assert not backend._directory.exists()
 
 
@@ -225,8 +233,9 @@ def test_inspect_tells_scalar_from_vector_code(backend: CppBackend, problem: Pro
 def test_without_objdump_there_is_no_mix(
     backend: CppBackend, problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shutil, "which", lambda _name: None)
-    evidence = backend.inspect(problem, kernel(SEED))
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "objdump" else which(name))
+    evidence = backend.inspect(problem, with_body(f"/* unread */ int unread; {HONEST}"))
     assert evidence.failure is None
     assert (evidence.code_bytes, evidence.instructions) == (0, {})
 
@@ -241,17 +250,6 @@ def test_inspecting_then_measuring_compiles_once(
     timing(backend.measure(problem, once, seed=1))
 
 
-def test_old_builds_are_removed(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpp, "_KEPT_BUILDS", 2)
-    backend = CppBackend(detect_cpu())
-    try:
-        for count in range(4):
-            backend.inspect(problem, with_body(f"out[0] = {count};"))
-        assert len(list(backend._directory.iterdir())) == 2
-    finally:
-        backend.close()
-
-
 def test_measurements_may_run_in_threads(backend: CppBackend, problem: Problem) -> None:
     kernels = [with_body(SEVERAL_SUMS), with_body("exit(0);"), repeated(3)]
     with ThreadPoolExecutor(3) as pool:
@@ -261,48 +259,12 @@ def test_measurements_may_run_in_threads(backend: CppBackend, problem: Problem) 
     assert timing(results[0]).log2_speedup > timing(results[2]).log2_speedup
 
 
-def kill_references(backend: CppBackend, problem: Problem) -> None:
-    for child in filter(lambda child: child.alive, backend._references[problem.id]):
-        os.kill(child.pid, signal.SIGKILL)
-        while child.alive:
-            time.sleep(0.001)
-
-
-@pytest.mark.parametrize("seen_in_time", [True, False])
-def test_a_dead_reference_is_started_again(
-    backend: CppBackend, problem: Problem, monkeypatch: pytest.MonkeyPatch, seen_in_time: bool
-) -> None:
-    honest = with_body(HONEST)
-    timing(backend.measure(problem, honest, seed=1))
-    kill_references(backend, problem)
-    if not seen_in_time:
-        monkeypatch.setattr(Child, "alive", True)
-    timing(backend.measure(problem, honest, seed=2))
-
-
-@pytest.mark.parametrize("body", ["out[0] = 1;", "undeclared();", "abort();"])
-def test_a_broken_seed_is_a_problem_error(backend: CppBackend, body: str) -> None:
-    broken = make_problem(seed_source=with_body(body).source)
-    with pytest.raises(ProblemError, match="seed kernel of filter"):
-        backend.measure(broken, with_body(HONEST), seed=1)
-
-
-def test_a_seed_slower_than_the_cap_is_a_setup_error() -> None:
-    slow = make_problem(seed_source=with_body("sleep(9);").source)
-    backend = CppBackend(detect_cpu(), device_cap_s=2.0)
-    try:
-        with pytest.raises(SetupError, match="device_cap_s"):
-            backend.measure(slow, with_body(HONEST), seed=1)
-    finally:
-        backend.close()
-
-
 def test_setup_errors_name_the_fix(backend: CppBackend, problem: Problem) -> None:
     with pytest.raises(SetupError, match="apt-get install g"):
         CppBackend(detect_cpu(), compiler="no-such-compiler")
     with pytest.raises(SetupError, match="at least 2 s"):
         CppBackend(detect_cpu(), device_cap_s=0.1)
-    with pytest.raises(SetupError, match="cannot run it"):
+    with pytest.raises(SetupError, match="is a cuda problem; the cpp backend takes cpp"):
         backend.measure(problem.model_copy(update={"language": "cuda"}), kernel(SEED), seed=1)
 
 
@@ -325,3 +287,96 @@ def test_neither_side_of_a_pair_is_favoured() -> None:
             break
     backend.close()
     assert min(medians) < 0.08, f"the seed against itself: {medians}"
+
+
+@pytest.mark.parametrize(
+    ("include", "call", "wanted"),
+    [
+        ("dlfcn.h", 'dlopen("libm.so.6", RTLD_NOW)', "dlopen"),
+        ("cstdlib", 'getenv("HOME")', "getenv"),
+        ("cstdio", 'fopen("/etc/passwd", "r")', "fopen"),
+        ("sys/mman.h", "mprotect(nullptr, 0, 0)", "mprotect"),
+        ("unistd.h", "fork()", "fork"),
+        ("fstream", 'std::ifstream("/etc/passwd").get()', "filebuf"),
+    ],
+)
+def test_what_a_library_imports_gives_it_away(
+    backend: CppBackend, problem: Problem, include: str, call: str, wanted: str
+) -> None:
+    """Before anything of it has run."""
+    suspect = kernel(f"#include <{include}>\n{HEADERS}{SIGNATURE} {{ {call}; {HONEST} }}\n")
+    failure = backend.inspect(problem, suspect).failure
+    assert failure is not None
+    assert failure.kind is FailureKind.CHEATING
+    assert wanted in failure.message
+    assert backend.measure(problem, suspect, seed=1).failure == failure
+
+
+@pytest.mark.parametrize(
+    ("include", "call"),
+    [
+        ("thread", "std::thread([] {}).join(); out[0] = std::thread::hardware_concurrency();"),
+        ("omp.h", "out[0] = omp_get_max_threads() + omp_get_num_procs();"),
+        ("unistd.h", "out[0] = sysconf(_SC_NPROCESSORS_ONLN) + sysconf(_SC_PAGESIZE);"),
+        ("vector", "std::vector<float> copy(x, x + N); out[0] = copy[0];"),
+        ("chrono", "out[0] = std::chrono::steady_clock::now().time_since_epoch().count();"),
+        ("iostream", "std::cout << w[0]; std::cerr << w[0];"),
+        ("stdexcept", 'try { throw std::runtime_error(""); } catch (...) { out[0] = 1; }'),
+        ("sys/mman.h", "void* p = aligned_alloc(4096, 8192); madvise(p, 8192, 14); free(p);"),
+        ("random", "std::random_device seed; out[0] = seed();"),
+    ],
+)
+def test_what_honest_kernels_ask_the_system_for_is_granted(
+    backend: CppBackend, problem: Problem, include: str, call: str
+) -> None:
+    body = f"#include <{include}>\n{HEADERS}{SIGNATURE} {{ {call} {HONEST} }}\n"
+    measurement = backend.measure(problem, kernel(body), seed=1)
+    assert measurement.failure is None, measurement.failure
+
+
+# ------------------------------------------------------------------------------- started ahead
+
+
+def ahead(backend: CppBackend) -> list[CppChild]:
+    return [future.result() for future in backend._ahead._waiting]
+
+
+def test_processes_wait_for_the_next_measurement_of_the_problem(problem: Problem) -> None:
+    backend = CppBackend(detect_cpu())
+    assert backend.measure(problem, kernel(SEED), seed=1).failure is None
+    waiting = ahead(backend)
+    assert len(waiting) == 2
+    used = {backend._start(Arena.of(problem), {"main": Path("/bin/true")}) for _ in range(3)}
+    assert set(waiting) < used
+    for child in used:
+        child.close()
+    assert backend.measure(problem, kernel(SEED), seed=2).failure is None
+    others = ahead(backend)
+    assert not set(others) & set(waiting)
+    backend.close()
+    assert not any(child.alive for child in (*waiting, *others))
+
+
+def test_what_waits_for_another_problem_or_has_died_is_not_used(problem: Problem) -> None:
+    backend = CppBackend(detect_cpu())
+    backend._start_ahead(problem)
+    first, second = ahead(backend)
+    os.kill(first.pid, signal.SIGKILL)
+    while first.alive:
+        time.sleep(0.001)
+    assert backend.measure(problem, kernel(SEED), seed=1).failure is None
+    assert not second.alive  # it has been used
+    here = ahead(backend)
+    backend._start_ahead(make_problem(N=1000))
+    assert not any(child.alive for child in here)
+    assert all(child.alive for child in ahead(backend))
+    backend.close()
+
+
+def test_a_backend_that_nobody_holds_leaves_no_process(problem: Problem) -> None:
+    backend = CppBackend(detect_cpu())
+    backend._start_ahead(problem)
+    waiting = ahead(backend)
+    del backend
+    gc.collect()
+    assert not any(child.alive for child in waiting)

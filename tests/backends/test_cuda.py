@@ -235,6 +235,10 @@ def test_device_code_is_taken_out_of_a_module(backends: dict[str, CudaBackend]) 
     assert evidence.failure is None
     assert evidence.registers
     assert evidence.block_threads == 256
+    assert evidence.launches == 1
+    another = "__global__ void zero(float* y) { y[0] = 0.0f; }\nstruct Pair"
+    twofold = gpu_kernel(MODULE.replace("struct Pair", another), "python")
+    assert backends["sm_90"].inspect(problem, twofold).launches == 2
 
 
 def test_a_module_without_cuda_is_no_failure(backends: dict[str, CudaBackend]) -> None:

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kernelcast.backends._driver import Launch, Program, probe, require_device
-from kernelcast.backends._gpu import Build, GpuBackend
+from kernelcast.backends import _driver
+from kernelcast.backends._backend import Build
+from kernelcast.backends._driver import Launch, Program, launching_sandbox, probe, require_device
+from kernelcast.backends._gpu import GpuBackend
+from kernelcast.backends._sandbox import Sandbox, prove
 from kernelcast.backends._toolchain import ToolRun
 from kernelcast.devices import find_device
 from kernelcast.errors import NoDevice
@@ -43,10 +46,13 @@ class HostBackend(GpuBackend):
     name = "host"
     languages: tuple[Language, ...] = ("cpp",)
 
-    def __init__(self) -> None:
-        super().__init__("sm_90", H100, "g++", 30.0, 15.0, None, allow_unsafe=True)
+    def __init__(self, *, allow_unsafe: bool = False) -> None:
+        device = H100.model_copy(update={"cache_bytes": 0})
+        super().__init__("sm_90", device, "g++", 30.0, 15.0, None, allow_unsafe=allow_unsafe)
 
-    def _compile(self, problem: Problem, case: Case | None, source: str, folder: Path) -> Build:
+    def _compile(
+        self, problem: Problem, case: Case | None, source: str, folder: Path
+    ) -> Build[Program]:
         (folder / "kernel.cpp").write_text(source + SHIM.replace("RESULT", problem.entry))
         command = ["g++", "-O2", "-shared", "-fPIC", "kernel.cpp", "-o", "kernel.so"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -73,6 +79,8 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _stand_in(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    # Flushing a GPU's cache on the host takes longer than everything else.
+    monkeypatch.setattr(_driver, "_SMALLEST_FLUSH_BYTES", 1 << 20)
 
 
 @pytest.fixture
@@ -98,14 +106,26 @@ def host_problem(size: int = 100_000) -> Problem:
     return synthetic_problem().model_copy(update={"seed_source": SEED, "cases": cases})
 
 
-class TestHostBackend(BackendContract):
+class TestConfined(BackendContract):
     tie_log2 = 1.0  # the stand-in's memory traffic is the host's, and so is everyone else's
+    allow_unsafe = False
 
     def make(self) -> HostBackend:
-        return HostBackend()
+        return HostBackend(allow_unsafe=self.allow_unsafe)
 
     def problem(self) -> Problem:
-        return host_problem(1 << 18).model_copy(update={"seed_source": over_and_over(64)})
+        return host_problem(1 << 16).model_copy(update={"seed_source": over_and_over(64)})
+
+
+class TestUnconfined(TestConfined):
+    allow_unsafe = True
+
+
+def test_the_level_is_that_of_the_launching_process(backend: HostBackend) -> None:
+    assert backend.level == prove(Sandbox.detect()).level
+    unsafe = HostBackend(allow_unsafe=True)
+    assert unsafe.level == "S0"
+    unsafe.close()
 
 
 def measured_failure(backend: HostBackend, source: str) -> Failure:
@@ -153,22 +173,55 @@ def test_a_hang_is_a_timeout(backend: HostBackend) -> None:
     assert hangs.kind is FailureKind.TIMEOUT
 
 
-def test_the_device_must_be_the_one_that_is_named() -> None:
-    assert probe() == ("sm_90", "NVIDIA H100 80GB HBM3")
-    require_device("sm_90", H100)
-    require_device("sm_90a", H100)
+@pytest.fixture(params=["confined", "unconfined"])
+def sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    return launching_sandbox(Sandbox.detect(), allow_unsafe=request.param == "unconfined")
+
+
+def test_the_device_must_be_the_one_that_is_named(sandbox: Sandbox) -> None:
+    assert probe(sandbox) == ("sm_90", "NVIDIA H100 80GB HBM3")
+    require_device(sandbox, "sm_90", H100)
+    require_device(sandbox, "sm_90a", H100)
     with pytest.raises(NoDevice, match="cannot run code for sm_100"):
-        require_device("sm_100", find_device("B200-SXM"))
+        require_device(sandbox, "sm_100", find_device("B200-SXM"))
     with pytest.raises(NoDevice, match="not those of H200-SXM"):
-        require_device("sm_90", find_device("H200-SXM"))
+        require_device(sandbox, "sm_90", find_device("H200-SXM"))
 
 
-def test_without_a_driver_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_there_is_no_device(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("LD_LIBRARY_PATH")
-    if probe() is not None:
+    if probe(Sandbox(frozenset())) is not None:
         pytest.skip("there is a GPU here")
+    assert probe(sandbox) is None
     with pytest.raises(NoDevice, match="nvidia-smi"):
-        require_device("sm_90", H100)
+        require_device(sandbox, "sm_90", H100)
+
+
+def test_a_driver_that_does_not_work_confined_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    confined = launching_sandbox(Sandbox.detect(), allow_unsafe=False)
+    if not confined.mechanisms:
+        pytest.skip("nothing confines processes here")
+    found = ("sm_90", "NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(_driver, "probe", lambda sandbox: None if sandbox.mechanisms else found)
+    with pytest.raises(NoDevice, match=r"inside the sandbox here.*--allow-unsafe"):
+        require_device(confined, "sm_90", H100)
+
+
+def test_of_all_devices_the_chosen_gpu_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = Sandbox.detect()
+    nodes = {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"}
+    monkeypatch.setattr(Path, "exists", lambda self: str(self) in nodes)
+    shown = {}
+    for visible in ("", "1", "1,0"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        shown[visible] = launching_sandbox(whole, allow_unsafe=False).devices
+    assert shown[""] == ("/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm")
+    assert shown["1"] == shown["1,0"] == ("/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm")
+    assert launching_sandbox(whole, allow_unsafe=True) == Sandbox(frozenset())
 
 
 def test_what_cannot_be_launched_is_said() -> None:

@@ -16,6 +16,8 @@ from kernelcast.backends._inspect import (
     GROUPS,
     Resources,
     amdgcn_mix,
+    foreign_imports,
+    imported_symbols,
     largest,
     launch_bounds,
     occupancy,
@@ -28,7 +30,7 @@ from kernelcast.backends._inspect import (
 )
 from kernelcast.backends._toolchain import triton_tools
 from kernelcast.devices import catalogue, find_device
-from kernelcast.types import Device, Evidence
+from kernelcast.types import Device, Evidence, FailureKind
 
 PTXAS = """
 ptxas info    : 0 bytes gmem
@@ -212,6 +214,85 @@ def test_any_text_can_be_read(text: str) -> None:
     assert sass_mix(text)[1]["total"] == 0
     for read in (ptx_mix, amdgcn_mix, read_amdgcn, parameter_widths, launch_bounds):
         read(text)
+
+
+# ----------------------------------------------------------------------------- shared libraries
+
+LIBRARY = """
+#include <cmath>
+#include <cstdio>
+extern "C" int weakly() __attribute__((weak));
+extern "C" double kernel(double x) {
+    if (weakly) x += weakly();
+    std::puts("called");
+    return std::sin(x);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "library.cpp").write_text(LIBRARY)
+    command = ["g++", "-shared", "-fPIC", "library.cpp", "-o", "library.so"]
+    subprocess.run(command, cwd=folder, check=True, timeout=60)
+    return (folder / "library.so").read_bytes()
+
+
+def test_a_library_says_what_it_wants_of_others(library: bytes) -> None:
+    imported = imported_symbols(library)
+    assert imported is not None
+    assert {"sin", "puts", "weakly"} <= imported
+    assert "kernel" not in imported
+
+
+def test_what_is_no_library_says_nothing(library: bytes) -> None:
+    for nothing in (b"", b"\x7fELF", b"this is no library" * 100, LIBRARY.encode()):
+        assert imported_symbols(nothing) is None
+    assert imported_symbols(b"\0" + library[1:]) is None
+    stripped = bytearray(library)
+    stripped[0x3C:0x3E] = b"\0\0"  # no sections
+    assert imported_symbols(bytes(stripped)) is None
+
+
+def test_a_library_is_refused_for_what_it_wants_or_if_it_does_not_say(
+    library: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "library.so"
+    path.write_bytes(library)
+    assert foreign_imports(path, lambda _: False) is None
+    foreign = foreign_imports(path, lambda name: name in {"sin", "puts", "kernel"})
+    assert foreign is not None
+    assert foreign.kind is FailureKind.CHEATING
+    assert foreign.message.endswith(": puts, sin")
+    path.write_bytes(library[:-1])
+    silent = foreign_imports(path, lambda _: False)
+    assert silent is not None
+    assert silent.kind is FailureKind.COMPILE_ERROR
+
+
+@given(data=st.data())
+def test_any_bytes_can_be_read(library: bytes, data: st.DataObject) -> None:
+    """Cut off, with fields of the header changed, with anything else changed: it never raises."""
+    damaged = bytearray(library)
+    places = st.integers(0, 63) | st.integers(0, len(library) - 1)
+    for at, value in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), max_size=8)):
+        damaged[at] = value
+    damaged = damaged[: data.draw(st.just(len(library)) | st.integers(0, len(library)))]
+    imported = imported_symbols(bytes(damaged))
+    assert imported is None or all(isinstance(name, str) for name in imported)
+
+
+@given(st.binary(max_size=300))
+def test_any_few_bytes_can_be_read(content: bytes) -> None:
+    assert imported_symbols(content) is None
+    imported_symbols(b"\x7fELF" + content)
+
+
+@pytest.mark.parametrize("far", [2**63 - 1, 2**63, 2**64 - 1])
+def test_a_table_beyond_all_bounds_is_none(library: bytes, far: int) -> None:
+    damaged = library[:0x28] + far.to_bytes(8, "little") + library[0x30:]
+    assert imported_symbols(damaged) is None
 
 
 # ----------------------------------------------------------------------------------- occupancy

@@ -4,6 +4,7 @@ a few of them, and above all real kernels and a real compiler that try to get ou
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import shutil
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from kernelcast.backends import _confine, _sandbox
-from kernelcast.backends._child import Child
+from kernelcast.backends._arena import Arena
 from kernelcast.backends._sandbox import (
     Grant,
     Level,
@@ -31,11 +32,19 @@ from kernelcast.backends._sandbox import (
     required,
     what_would_raise,
 )
-from kernelcast.backends.cpp import CppBackend
+from kernelcast.backends.cpp import CppBackend, CppChild
 from kernelcast.canonical import kernel_id
 from kernelcast.devices import detect_cpu
 from kernelcast.errors import SetupError
-from kernelcast.types import FailureKind, Kernel, Problem
+from kernelcast.types import (
+    Argument,
+    Case,
+    Failure,
+    FailureKind,
+    Kernel,
+    Problem,
+    Tolerance,
+)
 from tests.backends.conftest import SEED
 
 pytestmark = pytest.mark.skipif(
@@ -74,6 +83,7 @@ def test_every_canary_is_denied_here(whole: Sandbox) -> None:
         ("landlock.write", "measure: landlock.write", "S2"),
         ("seccomp.processes", "measure: forks", "S1"),
         ("seccomp.sockets", "compile: seccomp.sockets", "S1"),
+        ("seccomp.seal", "measure: seccomp.seal", "S1"),
         ("limit.memory", "measure: memory", "S0"),
         ("environment", "measure: environment", "S0"),
     ],
@@ -178,45 +188,87 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "escapes.so"
 
 
+def attempt(what: int, number: int = 0) -> Arena:
+    """The arena of a problem whose one case is to attempt this."""
+    problem = Problem(
+        name="escapes",
+        family="test",
+        summary="",
+        language="cpp",
+        entry="attempt",
+        dimensions=("what", "number"),
+        arguments=(
+            Argument(name="path", role="input", dtype="int64", shape=("64",)),
+            Argument(name="got_through", role="output", dtype="int64", shape=("1",)),
+        ),
+        cases=(Case(name="attempt", dimensions={"what": what, "number": number}),),
+        flops="1",
+        bytes="1",
+        tolerance=Tolerance(rtol=0.0, atol=0.0),
+        oracle_source="",
+        seed_source="",
+    )
+    return Arena.of(problem)
+
+
+def start(library: Path, sandbox: Sandbox) -> CppChild:
+    arena = attempt(0)
+    child = CppChild(sandbox, library.parent, arena, threads=2, cpu_s=5, memory_bytes=1 << 30)
+    child.give(library)
+    return child
+
+
 @pytest.fixture(scope="module")
-def child(library: Path, whole: Sandbox) -> Iterator[Child]:
-    with Child(
-        library,
-        "attempt",
-        arrays=2,
-        dimensions=2,
-        arena_bytes=8192,
-        sandbox=whole,
-        threads=2,
-        cpu_s=5,
-        memory_bytes=1 << 30,
-    ) as child:
+def unsealed(library: Path, whole: Sandbox) -> Iterator[CppChild]:
+    """Without the seal, an attempt is refused and the process lives to tell."""
+    sandbox = replace(whole, mechanisms=whole.mechanisms - {"seccomp.seal"})
+    with start(library, sandbox) as child:
         assert child.load(10.0) is None
         yield child
 
 
-def gets_through(child: Child, what: int, path: str = "", number: int = 0) -> bool:
-    child.memory[: len(path) + 1] = bytearray(path.encode() + b"\0")
-    seconds = child.call((0, 4096), (what, number), calls=1, stride=8192, timeout_s=5.0)
-    assert isinstance(seconds, float), seconds
-    return int(child.memory[4096:4104].view("int64")[0]) == 1
+def tried(child: CppChild, what: int, path: str = "", number: int = 0) -> bool | Failure:
+    """Whether an attempt got through."""
+    child.arena = attempt(what, number)
+    path_at, answer_at = child.arena.layouts["attempt"].offsets
+    child.memory[path_at : path_at + len(path) + 1] = bytearray(path.encode() + b"\0")
+    seconds = child.run("attempt", 1, 0, 5.0)
+    if isinstance(seconds, Failure):
+        return seconds
+    return int(child.memory[answer_at : answer_at + 8].view("int64")[0]) == 1
 
 
-def test_a_kernel_may_use_threads_and_libraries(child: Child) -> None:
-    assert [what for what in (20, 21, 22, 23) if not gets_through(child, what)] == []
+def test_a_kernel_may_use_threads_and_libraries(unsealed: CppChild) -> None:
+    assert [what for what in (20, 21, 22, 23) if tried(unsealed, what) is not True] == []
 
 
-def test_a_kernel_gets_at_nothing_else(child: Child, library: Path, tmp_path: Path) -> None:
+def test_a_kernel_gets_at_nothing_else(unsealed: CppChild, library: Path, tmp_path: Path) -> None:
+    """Even if it were not sealed."""
     (tmp_path / "secret").write_text("secret")
     for path in (tmp_path / "secret", Path("/etc/passwd"), Path("/proc/self/environ")):
-        assert not gets_through(child, 0, str(path)), path
+        assert tried(unsealed, 0, str(path)) is False, path
     for path in (tmp_path / "new", Path("/tmp/new"), library.parent / "new", library):
-        assert not gets_through(child, 1, str(path)), path
-    assert not gets_through(child, 2, str(tmp_path / "secret"))
-    assert not gets_through(child, 5, number=os.getpid())
-    assert not gets_through(child, 9, str(library))
+        assert tried(unsealed, 1, str(path)) is False, path
+    assert tried(unsealed, 2, str(tmp_path / "secret")) is False
+    assert tried(unsealed, 5, number=os.getpid()) is False
+    assert tried(unsealed, 9, str(library)) is False
     for what in (3, 4, 6, 7, 8, 10):
-        assert not gets_through(child, what), what
+        assert tried(unsealed, what) is False, what
+
+
+def test_a_sealed_kernel_may_use_threads_and_dies_of_all_else(
+    library: Path, whole: Sandbox
+) -> None:
+    with start(library, whole) as child:
+        assert child.load(10.0) is None
+        assert [tried(child, what) for what in (20, 21, 22)] == [True] * 3
+    for what in (0, 1, 3, 4, 5, 6, 7, 8, 9, 10):
+        with start(library, whole) as child:
+            assert child.load(10.0) is None
+            failure = tried(child, what, "/dev/null")
+            assert isinstance(failure, Failure), what
+            assert failure.kind is FailureKind.CHEATING
+            assert not child.alive
 
 
 # ------------------------------------------------------------------------------------ compiling
@@ -287,28 +339,26 @@ def test_how_a_wrapped_process_died_is_told(whole: Sandbox, tmp_path: Path) -> N
 
 
 def test_a_child_outlives_the_thread_that_started_it(library: Path, whole: Sandbox) -> None:
-    started: list[Child] = []
+    started: list[CppChild] = []
 
-    def start() -> None:
-        child = Child(
-            library, "attempt", 2, 2, 8192, sandbox=whole, threads=1, cpu_s=5, memory_bytes=1 << 30
-        )
+    def begin() -> None:
+        child = start(library, whole)
         assert child.load(10.0) is None
         started.append(child)
 
-    thread = threading.Thread(target=start)
+    thread = threading.Thread(target=begin)
     thread.start()
     thread.join()
     with started[0] as child:
-        assert gets_through(child, 22)
+        assert tried(child, 22) is True
 
 
 # ------------------------------------------------------------------------------- policy and filter
 
 
-def run_filter(program: bytes, arch: int, number: int, first: int = 0) -> int:
+def run_filter(program: bytes, arch: int, number: int, first: int = 0, third: int = 0) -> int:
     """What the program answers, by a small interpreter of classic BPF."""
-    data = struct.pack("<IIQ6Q", number, arch, 0, first, 0, 0, 0, 0, 0)
+    data = struct.pack("<IIQ6Q", number, arch, 0, first, 0, third, 0, 0, 0)
     code = [struct.unpack_from("<HBBI", program, at) for at in range(0, len(program), 8)]
     at = accumulator = 0
     while True:
@@ -327,7 +377,7 @@ def run_filter(program: bytes, arch: int, number: int, first: int = 0) -> int:
         at += 1
 
 
-ALLOW = 0x7FFF0000
+ALLOW, KILL = 0x7FFF0000, 0x80000000
 
 
 @pytest.mark.parametrize(
@@ -367,6 +417,50 @@ def test_the_filter_on_both_machines(
     assert [run_filter(compiling, arch, *each) for each in allowed] == [ALLOW] * len(allowed)
     assert run_filter(compiling, arch, clone, namespace) != ALLOW
     assert run_filter(compiling, arch, socket_, 2) != ALLOW
+
+
+@pytest.mark.parametrize(
+    ("machine", "arch", "read", "write", "mmap", "mprotect", "clone", "openat", "execve"),
+    [
+        ("x86_64", 0xC000003E, 0, 1, 9, 10, 56, 257, 59),
+        ("aarch64", 0xC00000B7, 63, 64, 222, 226, 220, 56, 221),
+    ],
+)
+def test_the_seal_on_both_machines(
+    monkeypatch: pytest.MonkeyPatch,
+    machine: str,
+    arch: int,
+    read: int,
+    write: int,
+    mmap: int,
+    mprotect: int,
+    clone: int,
+    openat: int,
+    execve: int,
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    seal, blanks = _sandbox._seal()
+    assert len(blanks) == 1
+    filled = bytearray(seal)
+    struct.pack_into("<I", filled, 8 * blanks[0] + 4, 9)
+    seal = bytes(filled)
+    thread, process = 0x3D0F00, 17
+    writable, executable = 3, 5
+    allowed = [
+        *((read, 0, 0), (write, 1, 0), (write, 2, 0), (write, 9, 0), (clone, thread, 0)),
+        *((mmap, 0, writable), (mprotect, 0, 0)),
+    ]
+    killed = [
+        *((write, 0, 0), (write, 3, 0), (write, 8, 0), (clone, process, 0), (openat, 0, 0)),
+        *((mmap, 0, executable), (mprotect, 0, executable), (execve, 0, 0), (463, 0, 0)),
+        (read | 1 << 30, 0, 0),
+    ]
+    assert [run_filter(seal, arch, *each) for each in allowed] == [ALLOW] * len(allowed)
+    assert [run_filter(seal, arch, *each) for each in killed] == [KILL] * len(killed)
+    looks, writes = os.O_RDONLY | os.O_CLOEXEC, os.O_WRONLY | os.O_CLOEXEC
+    assert run_filter(seal, arch, openat, 0, looks) == 0x50000 | errno.EACCES
+    assert run_filter(seal, arch, openat, 0, writes) == KILL
+    assert run_filter(seal, arch ^ 1, read) == KILL
 
 
 def test_a_policy_survives_the_command_line(whole: Sandbox) -> None:

@@ -151,18 +151,28 @@ def test_what_is_no_kernel_of_the_problem_is_a_compile_error(
         ("LAUNCH =", "OTHER =", "how it is launched"),
         ('"grid"', '"gird"', "no literal with a grid"),
         ("BLOCK - 1)", "BLOKC - 1)", "unknown name 'BLOKC'"),
-        ('"BLOCK": 1024', '"BLOCK": print()', "no literal"),
         ('"num_warps"', '"warps"', "unknown parts: warps"),
         ("def kernel", "def another", "no @triton.jit function 'kernel'"),
         ("(x, y, out, N,", "(x, y, out, N, M,", "it is handed 3 pointers, 1 integers"),
         ("i < N", "i < n", "n is not defined"),
         ("def kernel(", "def kernel(:", "it is no Python"),
-        ("import triton\n", "import triton\nraise SystemExit(0)\n", "status 0 and no code"),
     ):
         failure = inspected(backends["sm_80"], "vector_add", edited(source, old, new)).failure
         assert failure is not None
         assert failure.kind is FailureKind.COMPILE_ERROR
         assert said in failure.message
+
+
+def test_a_module_holds_kernels_and_nothing_else(backends: dict[str, TritonBackend]) -> None:
+    source = source_of("vector_add", "triton")
+    for old, new in (
+        ('"BLOCK": 1024', '"BLOCK": print()'),
+        ("import triton\n", "import triton\nraise SystemExit(0)\n"),
+        ("import triton\n", "import os\nimport triton\n"),
+    ):
+        failure = inspected(backends["sm_80"], "vector_add", edited(source, old, new)).failure
+        assert failure is not None
+        assert failure.kind is FailureKind.CHEATING
 
 
 def test_importing_a_kernel_is_confined(backends: dict[str, TritonBackend], tmp_path: Path) -> None:

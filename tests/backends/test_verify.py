@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -8,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kernelcast.backends._verify import Layout, Sample, make_inputs, oracle
+import overhead
+from kernelcast.backends._arena import Arena, Layout
+from kernelcast.backends._verify import (
+    Image,
+    OutputError,
+    Sample,
+    differences,
+    lint,
+    oracle,
+)
 from kernelcast.errors import ProblemError
 from kernelcast.problems import bundled_problems, load_problem
 from kernelcast.types import (
@@ -31,6 +42,8 @@ def make_problem(
     rtol: float = 0.0,
     atol: float = 0.0,
     outputs: tuple[str, ...] = ("y",),
+    size: int = 33,
+    scale: float = 1.0,
 ) -> Problem:
     return Problem(
         name="tiny",
@@ -43,7 +56,7 @@ def make_problem(
             Argument(name="x", role="input", dtype=dtype, shape=("N",), fill=fill or Fill()),
             *(Argument(name=name, role="output", dtype=dtype, shape=("N",)) for name in outputs),
         ),
-        cases=(Case(name="main", dimensions={"N": 33}),),
+        cases=(Case(name="main", dimensions={"N": size}, scale=scale),),
         flops="N",
         bytes="N",
         tolerance=Tolerance(rtol=rtol, atol=atol),
@@ -56,16 +69,17 @@ def draw(problem: Problem, seed: int = 0) -> tuple[Sample, NDArray[np.uint8]]:
     """A sample, and the memory after a perfect kernel ran on it."""
     rng = np.random.default_rng(seed)
     sample = Sample.draw(problem, problem.cases[0], oracle(problem), rng)
-    slot = sample.image.copy()
+    slot = sample.image.content.copy()
     for name in sample.expected:
         array(sample, slot, name)[:] = sample.expected[name].low
     return sample, slot
 
 
-def array(sample: Sample, slot: NDArray[np.uint8], name: str) -> NDArray[Any]:
-    index = [each.name for each in sample.arguments].index(name)
-    start, length = sample.layout.offsets[index], sample.layout.lengths[index]
-    return slot[start : start + length].view(sample.arguments[index].dtype)
+def array(of: Sample | Image, slot: NDArray[np.uint8], name: str) -> NDArray[Any]:
+    image = of.image if isinstance(of, Sample) else of
+    index = [each.name for each in image.arguments].index(name)
+    start, length = image.layout.offsets[index], image.layout.lengths[index]
+    return slot[start : start + length].view(image.arguments[index].dtype)
 
 
 def refused(sample: Sample, slot: NDArray[np.uint8]) -> Failure:
@@ -77,7 +91,7 @@ def refused(sample: Sample, slot: NDArray[np.uint8]) -> Failure:
 def test_right_output_is_accepted_and_the_untouched_image_is_not() -> None:
     sample, slot = draw(make_problem())
     assert sample.check(slot) is None
-    failure = refused(sample, sample.image.copy())
+    failure = refused(sample, sample.image.content)
     assert failure.kind is FailureKind.WRONG_RESULT
     assert "33 of 33" in failure.message
 
@@ -87,7 +101,7 @@ def test_one_unwritten_element_is_found(dtype: str) -> None:
     fill = Fill(kind="integers", low=-5, high=6)
     sample, slot = draw(make_problem(dtype=dtype, fill=fill))
     assert sample.check(slot) is None
-    array(sample, slot, "y")[-1] = array(sample, sample.image, "y")[-1]
+    array(sample, slot, "y")[-1] = array(sample, sample.image.content, "y")[-1]
     failure = refused(sample, slot)
     assert failure.kind is FailureKind.WRONG_RESULT
     assert "y[32]" in failure.message
@@ -132,7 +146,9 @@ def test_nan_and_infinity_must_be_where_the_oracle_has_them() -> None:
         y[index] = wrong
         assert f"y[{index}]" in refused(sample, slot).message
         y[index] = right
-    y[1] = array(sample, sample.image, "y")[1]  # the poison is a NaN too, but nobody wrote it
+    y[1] = array(sample, sample.image.content, "y")[
+        1
+    ]  # the poison is a NaN too, but nobody wrote it
     assert "y[1]" in refused(sample, slot).message
 
 
@@ -144,16 +160,14 @@ def test_changed_input_is_cheating_and_a_damaged_guard_is_wrong() -> None:
     assert failure.kind is FailureKind.CHEATING
     assert "input x" in failure.message
 
-    ends = [
-        offset + length
-        for offset, length in zip(sample.layout.offsets, sample.layout.lengths, strict=True)
-    ]
+    layout = sample.image.layout
+    ends = [offset + length for offset, length in zip(layout.offsets, layout.lengths, strict=True)]
     for position, words in (
         (0, "between the start and x"),
         (ends[0], "between x and y"),
-        (sample.layout.offsets[2] - 1, "between y and z"),
+        (layout.offsets[2] - 1, "between y and z"),
         (ends[2], "past the end of z"),
-        (sample.layout.stride - 1, "past the end of z"),
+        (layout.stride - 1, "past the end of z"),
     ):
         _, slot = draw(make_problem(outputs=("y", "z"), source=IDENTITY.replace("x\n", "x, x\n")))
         slot[position] ^= 1
@@ -175,7 +189,7 @@ def test_arrays_are_aligned_and_apart() -> None:
 def test_the_oracle_cannot_change_what_the_kernel_gets() -> None:
     source = "def reference(x, *, N):\n    x[:] = 0\n    return x\n"
     sample, _ = draw(make_problem(source))
-    assert np.count_nonzero(array(sample, sample.image, "x")) == 33
+    assert np.count_nonzero(array(sample, sample.image.content, "x")) == 33
 
 
 @pytest.mark.parametrize(
@@ -198,29 +212,9 @@ def test_integer_output_needs_a_finite_oracle() -> None:
         draw(make_problem(source, dtype="int32", fill=Fill(kind="integers", high=9)))
 
 
-def test_fills() -> None:
-    rng = np.random.default_rng(3)
-    case = Case(name="main", dimensions={"N": 10_000})
-
-    def values(dtype: str, fill: Fill) -> NDArray[Any]:
-        array = make_inputs(make_problem(dtype=dtype, fill=fill), case, rng)["x"]
-        assert array.dtype == dtype
-        assert array.shape == (10_000,)
-        return array
-
-    normal = values("float32", Fill(mean=2.0, std=3.0))
-    assert normal.mean() == pytest.approx(2.0, abs=0.2)
-    assert normal.std() == pytest.approx(3.0, abs=0.2)
-    uniform = values("float64", Fill(kind="uniform", low=-1.0, high=3.0))
-    assert -1.0 <= uniform.min() < -0.9
-    assert 2.9 < uniform.max() < 3.0
-    integers = values("int32", Fill(kind="integers", low=0, high="N // 1000"))
-    assert set(integers.tolist()) == set(range(10))
-
-
 def test_other_seeds_give_other_inputs() -> None:
     problem = make_problem()
-    first, again, other = (draw(problem, seed)[0].image for seed in (1, 1, 2))
+    first, again, other = (draw(problem, seed)[0].image.content for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
@@ -231,4 +225,414 @@ def test_bundled_oracles_answer_on_their_correctness_cases(name: str) -> None:
     for case in problem.cases:
         if not case.timed:
             sample = Sample.draw(problem, case, oracle(problem), np.random.default_rng(0))
-            assert sample.check(sample.image.copy()) is not None
+            assert sample.check(sample.image.content) is not None
+
+
+# ------------------------------------------------------------------------- the error budget
+
+THIRD = "def reference(x, *, N):\n    return x.astype('float64') / 3\n"
+
+
+def answered(sample: Sample, values: NDArray[Any]) -> NDArray[np.uint8]:
+    slot = sample.image.content.copy()
+    array(sample, slot, "y")[:] = values
+    return slot
+
+
+def third(rtol: float, seed: int, size: int = 4096, scale: float = 1.0) -> Sample:
+    return draw(make_problem(THIRD, rtol=rtol, size=size, scale=scale), seed)[0]
+
+
+def noisy(sample: Sample, relative: float, seed: int) -> NDArray[np.uint8]:
+    """The exact answer with so much relative error an element."""
+    exact = sample.exact["y"]
+    noise = np.random.default_rng(seed).standard_normal(exact.size)
+    return answered(sample, exact * (1 + relative * noise))
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(1e-8, 1e-5), st.floats(0.0, 1.8))
+def test_as_much_error_as_the_reference_has_is_accepted(
+    seed: int, relative: float, factor: float
+) -> None:
+    sample = third(1e-2, seed)
+    honest = sample.errors(noisy(sample, relative, seed + 1))
+    assert sample.check(noisy(sample, factor * relative, seed + 2), honest) is None
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_a_lower_precision_is_found_although_every_element_is_within_the_tolerance(
+    seed: int,
+) -> None:
+    sample = draw(make_problem(THIRD, rtol=5e-3, atol=1e-6, size=4096), seed)[0]
+    exact = sample.exact["y"].astype(np.float32)
+    honest = sample.errors(answered(sample, exact))
+    half = answered(sample, exact.astype(np.float16))
+    short = answered(sample, (exact.view(np.uint32) & 0xFFFFE000).view(np.float32))
+    for low in (half, short):
+        assert sample.check(low) is None
+        failure = sample.check(low, honest)
+        assert failure is not None
+        assert failure.kind is FailureKind.WRONG_RESULT
+        assert "less precise than the reference" in failure.message
+    assert sample.check(answered(sample, np.nextafter(exact, np.float32(9))), honest) is None
+
+
+def test_a_reference_of_low_precision_may_be_matched() -> None:
+    sample = third(5e-3, 1)
+    half = answered(sample, sample.exact["y"].astype(np.float16))
+    assert sample.check(half, sample.errors(half)) is None
+
+
+def test_few_elements_have_no_mean_to_hold_them_to() -> None:
+    sample = third(5e-3, 1, size=255)
+    half = answered(sample, sample.exact["y"].astype(np.float16))
+    assert (
+        sample.check(half, sample.errors(answered(sample, sample.exact["y"].astype(np.float32))))
+        is None
+    )
+
+
+def test_errors_are_measured_against_the_oracle() -> None:
+    sample = third(1e-2, 3, size=400)
+    exact = sample.exact["y"]
+    off = exact.astype(np.float32)
+    off[7] += 0.5
+    error = sample.errors(answered(sample, off))["y"]
+    assert error.worst == pytest.approx(0.5, rel=1e-3)
+    tolerance = sample.tolerance.atol + sample.tolerance.rtol * abs(exact[7])
+    assert error.rms == pytest.approx(0.5 / tolerance / 20, rel=1e-3)
+    for bad in (np.nan, np.inf):
+        off[7] = bad
+        assert sample.errors(answered(sample, off))["y"] == OutputError(
+            math.inf, math.inf, math.inf
+        )
+    unwritten = sample.errors(sample.image.content)["y"]
+    assert unwritten == OutputError(math.inf, math.inf, math.inf)
+
+
+def test_one_large_element_does_not_decide_on_the_budget() -> None:
+    """It would be the reference's luck with that element, and no measure for other inputs."""
+    sample = third(1e-4, 3, size=400)
+    exact = sample.exact["y"]
+    exact[7] = 1e4
+    off = (exact * (1 + 1e-5)).astype(np.float32)
+    error = sample.errors(answered(sample, off))["y"]
+    assert error.worst == pytest.approx(0.1, rel=1e-2)
+    assert error.rms == pytest.approx(0.1, rel=0.05)
+
+
+def test_sums_in_another_order_are_as_good_at_every_magnitude() -> None:
+    """An element that cancels to nearly nothing must not decide: one in fifty failed by it."""
+    problem = load_problem("matmul")
+    case = Case(name="c", dimensions={"M": 8, "N": 83, "K": 92}, timed=False, scale=16.0)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        sample = Sample.draw(problem, case, oracle(problem), rng)
+        a, b = sample.image.arrays(sample.image.content, "input")
+        left, right = a.reshape(8, 92).T, b.reshape(92, 83)
+        products = left[:, :, None] * right[:, None, :]
+        one_by_one = np.add.accumulate(products, axis=0, dtype=np.float32)[-1]
+        by_fours = products.reshape(23, 4, 8, 83)
+        pairs = (by_fours[:, 0] + by_fours[:, 1]) + (by_fours[:, 2] + by_fours[:, 3])
+        another = np.add.accumulate(pairs, axis=0, dtype=np.float32)[-1]
+        slots = [sample.image.content.copy() for _ in range(2)]
+        for slot, values in zip(slots, (one_by_one, another), strict=True):
+            (output,) = sample.image.arrays(slot, "output")
+            output[:] = values.reshape(-1)
+        assert sample.check(slots[1], sample.errors(slots[0])) is None
+
+
+def test_a_huge_error_is_an_error_not_a_warning() -> None:
+    problem = make_problem(THIRD, dtype="float64", rtol=1e-2, size=400)
+    sample, slot = draw(problem)
+    array(sample, slot, "y")[3] = 1e300
+    failure = sample.check(slot, {"y": OutputError(1e-9, 1e-9, 1e-9)})
+    assert failure is not None
+    assert "y[3]" in failure.message
+
+
+def test_integers_have_no_error_budget() -> None:
+    fill = Fill(kind="integers", low=0, high=9)
+    sample, slot = draw(make_problem(dtype="int32", fill=fill, size=400))
+    assert sample.errors(slot) == {}
+    assert sample.check(slot, {}) is None
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1 / 16, 16.0]))
+def test_other_magnitudes_are_allowed_what_the_reference_needs_there(
+    seed: int, scale: float
+) -> None:
+    """The tolerance was stated for the usual magnitudes; elsewhere the reference is the measure."""
+    sample = third(0.0, seed, size=100, scale=scale)
+    reference = noisy(sample, 1e-5, seed + 1)
+    honest = sample.errors(reference)
+    assert sample.check(reference) is not None
+    assert sample.check(reference, honest) is None
+    off = array(sample, reference, "y").copy()
+    off[11] = sample.exact["y"][11] + 3.5 * honest["y"].worst
+    assert sample.check(answered(sample, off), honest) is None
+    off[11] = sample.exact["y"][11] + 4.5 * honest["y"].worst
+    failure = sample.check(answered(sample, off), honest)
+    assert failure is not None
+    assert "y[11]" in failure.message
+
+
+def test_the_usual_magnitudes_are_not_widened() -> None:
+    sample = third(0.0, 1, size=100)
+    reference = noisy(sample, 1e-5, 2)
+    assert sample.check(reference, sample.errors(reference)) is not None
+
+
+# ------------------------------------------------------------- against the trusted reference
+
+
+def trusted(
+    dtype: str, rtol: float, atol: float, seed: int, size: int = 33
+) -> tuple[Image, Tolerance, NDArray[np.uint8]]:
+    """An image and what the reference made of it: outputs of all magnitudes."""
+    fill = Fill(kind="integers", low=-5, high=6)
+    problem = make_problem(dtype=dtype, fill=fill, outputs=("y", "z"), size=size)
+    rng = np.random.default_rng(seed)
+    image = Image.blank(problem, problem.cases[0], rng)
+    array(image, image.content, "x")[:] = rng.integers(-5, 6, size)
+    slot = image.content.copy()
+    for name in ("y", "z"):
+        values = rng.standard_normal(size) * 10.0 ** rng.integers(0, 6, size)
+        array(image, slot, name)[:] = values.astype(dtype)
+    return image, Tolerance(rtol=rtol, atol=atol), slot
+
+
+FLOATS = st.sampled_from(["float32", "float64"])
+
+
+@given(FLOATS, st.floats(1e-5, 1e-1), st.floats(0.0, 1.0), st.integers(0, 2**32 - 1))
+def test_a_difference_of_twice_the_tolerance_is_borne(
+    dtype: str, rtol: float, atol: float, seed: int
+) -> None:
+    image, tolerance, right = trusted(dtype, rtol, atol, seed)
+    assert differences(image, tolerance, {}, right, right) is None
+    slot, rng = right.copy(), np.random.default_rng(seed)
+    for name in ("y", "z"):
+        theirs = array(image, right, name).astype(np.float64)
+        share = rng.uniform(-1.99, 1.99, theirs.size)
+        array(image, slot, name)[:] = theirs + share * (atol + rtol * np.abs(theirs))
+    assert differences(image, tolerance, {}, slot, right) is None
+
+
+@given(
+    st.sampled_from(["float32", "float64", "int32", "int64"]),
+    st.sampled_from(["y", "z"]),
+    st.integers(0, 32),
+    st.floats(2.02, 1e6),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+def test_one_wrong_element_is_found(
+    dtype: str, name: str, index: int, times: float, up: bool, seed: int
+) -> None:
+    image, tolerance, right = trusted(dtype, 1e-3, 1.0, seed)
+    slot = right.copy()
+    value = float(array(image, right, name)[index])
+    step = times * (1.0 + 1e-3 * abs(value)) + (1.0 if dtype.startswith("int") else 0.0)
+    array(image, slot, name)[index] = np.clip(value + (step if up else -step), -2e9, 2e9)
+    failure = differences(image, tolerance, {}, slot, right)
+    assert failure is not None
+    assert failure.kind is FailureKind.WRONG_RESULT
+    assert f"{name}[{index}]" in failure.message
+    assert "1 of 33" in failure.message
+
+
+@given(FLOATS, st.integers(0, 32), st.sampled_from([np.nan, np.inf, -np.inf]))
+def test_what_is_no_number_must_be_so_in_both(dtype: str, index: int, special: float) -> None:
+    image, tolerance, right = trusted(dtype, 1e-2, 1.0, index)
+    wrong = right.copy()
+    array(image, wrong, "y")[index] = special
+    for slot, reference in ((wrong, right), (right, wrong)):
+        failure = differences(image, tolerance, {}, slot, reference)
+        assert failure is not None
+        assert f"y[{index}]" in failure.message
+    assert differences(image, tolerance, {}, wrong, wrong) is None
+    for other in {np.inf, -np.inf} - {special}:
+        slot = wrong.copy()
+        array(image, slot, "y")[index] = other
+        assert differences(image, tolerance, {}, slot, wrong) is not None
+
+
+@given(FLOATS, st.integers(0, 32))
+def test_the_poison_is_never_right(dtype: str, index: int) -> None:
+    """Not even where the reference computes a NaN."""
+    image, tolerance, right = trusted(dtype, 1e-2, 1.0, index)
+    for reference_says in (1.0, np.nan):
+        array(image, right, "y")[index] = reference_says
+        slot = right.copy()
+        array(image, slot, "y")[index] = array(image, image.content, "y")[index]
+        failure = differences(image, tolerance, {}, slot, right)
+        assert failure is not None
+        assert f"y[{index}]" in failure.message
+
+
+def test_a_wrong_element_is_found_wherever_it_lies() -> None:
+    """The comparison works in pieces."""
+    size = (1 << 16) + 77
+    image, tolerance, right = trusted("float32", 1e-3, 0.0, 1, size)
+    for index in (0, (1 << 15) - 1, 1 << 15, size - 1):
+        slot = right.copy()
+        array(image, slot, "z")[index] *= 2
+        failure = differences(image, tolerance, {}, slot, right)
+        assert failure is not None
+        assert f"z[{index}]" in failure.message
+
+
+@given(st.data())
+def test_what_is_written_apart_from_the_outputs_is_found(data: st.DataObject) -> None:
+    image, tolerance, right = trusted("float32", 1e-2, 1.0, 5)
+    spans = {
+        argument.name: range(offset, offset + length) for argument, offset, length in image._spans()
+    }
+    outputs = {*spans["y"], *spans["z"]}
+    elsewhere = sorted({*range(image.layout.stride)} - outputs)
+    at = data.draw(st.sampled_from(elsewhere))
+    slot = right.copy()
+    slot[at] ^= data.draw(st.integers(1, 255))
+    failure = differences(image, tolerance, {}, slot, right)
+    assert failure is not None
+    if at in spans["x"]:
+        assert failure.kind is FailureKind.CHEATING
+        assert "changed its input x" in failure.message
+    else:
+        assert failure.kind is FailureKind.WRONG_RESULT
+        assert "wrote outside" in failure.message
+
+
+@given(st.integers(-1000, 1000), st.integers(-1000, 1000))
+def test_integers_differ_without_wrapping_around(low: int, high: int) -> None:
+    image, _, right = trusted("int32", 0.0, 0.0, 1)
+    tolerance = Tolerance(rtol=0.0, atol=2000.0)
+    bounds = np.iinfo(np.int32)
+    array(image, right, "y")[4] = bounds.min + abs(low)
+    slot = right.copy()
+    assert differences(image, tolerance, {}, slot, right) is None
+    array(image, slot, "y")[4] = bounds.max - abs(high)
+    assert differences(image, tolerance, {}, slot, right) is not None
+
+
+# ------------------------------------------------------------------------------------- arenas
+
+
+@pytest.mark.parametrize("name", bundled_problems())
+def test_an_arena_has_room_for_two_calls_of_any_case(name: str) -> None:
+    problem = load_problem(name)
+    arena = Arena.of(problem)
+    for case in problem.cases:
+        stride = arena.layouts[case.name].stride
+        assert arena.most_calls(case.name) >= 1
+        assert (arena.most_calls(case.name) + 1) * stride <= arena.size
+        named = zip(problem.dimensions, arena.extents(case.name), strict=True)
+        assert dict(named) == dict(case.dimensions)
+    giant = Case(name="giant", dimensions=dict.fromkeys(problem.dimensions, 4096), timed=False)
+    tiny = Case(name="small", dimensions=dict.fromkeys(problem.dimensions, 3), timed=False)
+    wider = Arena.of(problem, [giant, tiny])
+    assert wider.size == arena.size  # so that one process of the reference serves them all
+    assert set(wider.cases) - set(arena.cases) == {"small"}
+
+
+# --------------------------------------------------------------------------------------- lint
+
+
+@pytest.mark.parametrize("name", bundled_problems())
+def test_bundled_problems_can_tell_right_from_wrong(name: str) -> None:
+    problem = load_problem(name)
+    for seed in range(3):
+        lint(problem, oracle(problem), np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        ("np.zeros(N)", "a kernel that ignores its inputs would be right"),
+        ("np.full(N, np.nan)", "holds no finite number"),
+        ("np.full(N, np.inf)", "holds no finite number"),
+        ("np.where(np.arange(N) < 3, x, 1.0)", "only 0.5% of y changes"),
+        ("1.0 + 1e-6 * x", "only 0.0% of y changes"),
+        ("np.full(N, x.mean())", "only 0.0% of y changes"),
+    ],
+)
+def test_a_problem_that_a_constant_solves_is_refused(answer: str, complaint: str) -> None:
+    source = f"import numpy as np\ndef reference(x, *, N):\n    return {answer}\n"
+    problem = make_problem(source, rtol=1e-2, atol=0.3, size=400)
+    with pytest.raises(ProblemError, match=complaint):
+        lint(problem, oracle(problem), np.random.default_rng(0))
+
+
+def test_a_problem_is_refused_for_a_single_case_that_a_constant_solves() -> None:
+    """A kernel may go by the shape: what it does in the other cases does not matter then."""
+    source = "import numpy as np\ndef reference(x, *, N):\n    return x if N < {} else x * 0\n"
+    small = Case(name="small", dimensions={"N": 40}, timed=False)
+    for bound, refused in ((1000, False), (100, True)):
+        plain = make_problem(source.format(bound), rtol=1e-4, size=400)
+        problem = plain.model_copy(update={"cases": (*plain.cases, small)})
+        with pytest.raises(ProblemError, match="case 'main'") if refused else nullcontext():
+            lint(problem, oracle(problem), np.random.default_rng(0))
+
+
+def test_cases_too_small_to_tell_are_not_held_against_a_problem() -> None:
+    source = "def reference(x, *, N):\n    return x if N > 1 else x * 0\n"
+    plain = make_problem(source, rtol=1e-4)
+    one = Case(name="one", dimensions={"N": 1}, timed=False)
+    problem = plain.model_copy(update={"cases": (*plain.cases, one)})
+    lint(problem, oracle(problem), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("elements", [16, 76, 77, 20_000])
+def test_the_problem_that_overhead_is_measured_on_is_sound_on_machines_of_any_speed(
+    elements: int,
+) -> None:
+    problem = overhead.arithmetic(elements)
+    lint(problem, oracle(problem), np.random.default_rng(0))
+
+
+def test_an_input_that_changes_nothing_is_refused() -> None:
+    def two_inputs(answer: str) -> Problem:
+        plain = make_problem(f"def reference(x, w, *, N):\n    return {answer}\n", rtol=1e-4)
+        weight = Argument(name="w", role="input", dtype="float32", shape=("1",))
+        x, y = plain.arguments
+        return plain.model_copy(update={"arguments": (x, weight, y)})
+
+    lint(two_inputs("x + w"), oracle(two_inputs("x + w")), np.random.default_rng(0))
+    for answer in ("x", "x + 0 * w", "x + 1e-9 * w"):
+        problem = two_inputs(answer)
+        with pytest.raises(ProblemError, match="the input w changes nothing"):
+            lint(problem, oracle(problem), np.random.default_rng(0))
+
+
+def test_lint_leaves_what_it_hands_over_alone() -> None:
+    """An oracle that works in place is compared with what it was given, not with its own work."""
+    source = "def reference(x, *, N):\n    x *= 2\n    return x\n"
+    problem = make_problem(source, rtol=1e-3)
+    lint(problem, oracle(problem), np.random.default_rng(0))
+
+
+def test_timed_outputs_have_a_budget_too() -> None:
+    """Within the tolerance, element by element, and still a lower precision."""
+    sample = third(5e-3, 1, size=4000)
+    exact = sample.exact["y"]
+    honest = sample.errors(answered(sample, exact.astype(np.float32)))
+    right = answered(sample, exact.astype(np.float32))
+    half = answered(sample, exact.astype(np.float16))
+    assert differences(sample.image, sample.tolerance, honest, right, right) is None
+    failure = differences(sample.image, sample.tolerance, honest, half, right)
+    assert failure is not None
+    assert "less precise" in failure.message
+
+
+def test_a_guard_written_to_another_shows() -> None:
+    """Guards are NaNs, and no two of them are the same."""
+    sample, slot = draw(make_problem(THIRD, size=400))
+    end = sample.image.layout.offsets[1] + sample.image.layout.lengths[1]
+    slot[end : end + 4] = slot[:4]
+    failure = sample.check(slot)
+    assert failure is not None
+    assert "past the end" in failure.message
+    guards = sample.image.content[: sample.image.layout.offsets[0]]
+    assert np.isnan(guards.view(np.float32)).all()
+    assert np.isnan(guards.view(np.float64)).all()

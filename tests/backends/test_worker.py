@@ -1,11 +1,10 @@
+"""The worker and the parent's end of it, on a small hostile library."""
+
 from __future__ import annotations
 
-import gc
 import os
-import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,64 +12,154 @@ from pathlib import Path
 import pytest
 
 from kernelcast.backends import _worker
-from kernelcast.backends._child import Child
+from kernelcast.backends._arena import Arena
 from kernelcast.backends._sandbox import Grant, Sandbox
+from kernelcast.backends.cpp import CppChild
 from kernelcast.errors import SetupError
-from kernelcast.types import Failure, FailureKind
+from kernelcast.types import Argument, Case, Failure, FailureKind, Fill, Problem, Tolerance
 
 SOURCE = """
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <thread>
+#include <time.h>
 #include <unistd.h>
+
+static std::atomic<int> wanted{0};
+static void spin(double seconds) {
+    timespec began, now;  // of CPU time: on a busy machine, others get a share of the wall's
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
+    do clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    while (now.tv_sec - began.tv_sec + 1e-9 * (now.tv_nsec - began.tv_nsec) < seconds);
+}
+static void helper() {
+    for (;;) {
+        if (wanted == 1) { spin(0.03); wanted = 0; }
+        if (wanted == 2) { open("/dev/null", O_RDONLY); wanted = 0; }
+        usleep(1000);
+    }
+}
+#ifdef WITH_THREAD
+__attribute__((constructor)) static void at_load() { std::thread(helper).detach(); }
+#endif
+
 extern "C" void add(const int64_t* a, int64_t* b, int64_t N, int64_t mode) {
-    if (mode == 1) abort();
-    if (mode == 2) _exit(0);
-    if (mode == 3) for (;;) pause();
-    if (mode == 4) for (int fd = 3; fd < 64; ++fd) { int64_t forged = 0; write(fd, &forged, 8); }
-    if (mode == 5) { if (fork() == 0) for (;;) pause(); _exit(7); }
-    if (mode == 6) b[0] = getenv("KERNELCAST_TEST_KEY") ? 1 : 2;
-    if (mode == 7) { volatile char* p = (char*)malloc(8L << 30); b[0] = p ? 1 : 2; }
-    if (mode == 8) { FILE* f = tmpfile(); b[0] = f && write(fileno(f), "x", 1) == 1 ? 1 : 2; }
-    if (mode == 0) for (int64_t i = 0; i < N; ++i) b[i] = a[i] + 1;
+    switch (mode) {
+        case 0: for (int64_t i = 0; i < N; ++i) b[i] = a[i] + 1; break;
+        case 1: abort();
+        case 2: _exit(0);
+        case 3: for (;;) usleep(100000);
+        case 4: for (int fd = 3; fd < 64; ++fd) { int64_t forged[2] = {}; write(fd, forged, 16); }
+                break;
+        case 5: if (fork() == 0) for (;;) usleep(100000); _exit(7);
+        case 6: b[0] = getenv("KERNELCAST_TEST_KEY") ? 1 : 2; break;
+        case 7: { volatile char* p = (char*)malloc(8L << 30); b[0] = p ? 1 : 2; break; }
+        case 8: tmpfile(); break;
+        case 9: pause(); break;
+        case 10: mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                 break;
+        case 11: mprotect((void*)((uintptr_t)&add & ~4095ul), 4096, PROT_READ | PROT_EXEC); break;
+        case 12: for (int fd = 0; fd < 64; ++fd) close(fd); break;
+        case 22: for (int fd = 0; fd < 64; ++fd) close(fd); for (;;) usleep(100000);
+        case 13: { int64_t early[2] = {}; write((int)N, early, 16); break; }
+        case 14: for (;;) ;
+        case 15: { std::thread t([&] { spin(0.02); b[0] = 2; }); t.join(); break; }
+        case 16: { int64_t sum = 0;
+                   #pragma omp parallel num_threads(2) reduction(+ : sum)
+                   { spin(0.002); sum += 1; }
+                   b[0] = sum; break; }
+        case 17: wanted = 1; break;
+        case 18: wanted = 2; usleep(50000); break;
+        case 19: printf("heard"); fflush(stdout); fprintf(stderr, "heard"); b[0] = 2; break;
+        case 20: { int64_t halves[1] = {}; write((int)N, halves, 8); for (;;) usleep(100000); }
+        case 21: spin(0.03); break;
+    }
 }
 """
-STRIDE = 4096
-OFFSETS = (0, 2048)
+EXTENT = 100
+
+
+def problem_of(entry: str = "add") -> Problem:
+    """Its second dimension is what the kernel is asked to do: a case a mode."""
+
+    def argument(name: str, role: str) -> Argument:
+        integers = Fill(kind="integers", low=0, high=9)
+        return Argument(name=name, role=role, dtype="int64", shape=("100",), fill=integers)
+
+    return Problem(
+        name="hostile",
+        family="test",
+        summary="",
+        language="cpp",
+        entry=entry,
+        dimensions=("N", "mode"),
+        arguments=(argument("a", "input"), argument("b", "output")),
+        cases=tuple(
+            Case(name=str(mode), dimensions={"N": EXTENT, "mode": mode}) for mode in range(23)
+        ),
+        flops="1",
+        bytes="1",
+        tolerance=Tolerance(rtol=0.0, atol=0.0),
+        oracle_source="",
+        seed_source="",
+    )
+
+
+def compiled(folder: Path, *flags: str) -> Path:
+    (folder / "add.cpp").write_text(SOURCE)
+    command = ["g++", "-w", "-O1", "-fopenmp", *flags, "-shared", "-fPIC", "add.cpp", "-o"]
+    subprocess.run([*command, "add.so"], cwd=folder, check=True)
+    return folder / "add.so"
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("worker")
-    (folder / "add.cpp").write_text(SOURCE)
-    command = ["g++", "-w", "-shared", "-fPIC", "add.cpp", "-o", "add.so"]
-    subprocess.run(command, cwd=folder, check=True)
-    return folder / "add.so"
+    return compiled(tmp_path_factory.mktemp("worker"))
 
 
-def start(library: Path, entry: str = "add", sandbox: Sandbox | None = None) -> Child:
-    return Child(
-        library,
-        entry,
-        arrays=2,
-        dimensions=2,
-        arena_bytes=4 * STRIDE,
-        sandbox=sandbox or Sandbox.detect(),
-        threads=1,
-        cpu_s=5,
-        memory_bytes=1 << 30,
-    )
+@pytest.fixture(scope="module")
+def threaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with a thread that is there before the process is sealed."""
+    return compiled(tmp_path_factory.mktemp("threaded"), "-DWITH_THREAD")
+
+
+def start(library: Path, entry: str = "add", cpu_s: int = 5) -> CppChild:
+    arena = Arena.of(problem_of(entry))
+    sandbox = Sandbox.detect()
+    child = CppChild(sandbox, library.parent, arena, threads=2, cpu_s=cpu_s, memory_bytes=1 << 30)
+    child.give(library)
+    return child
 
 
 @pytest.fixture
-def child(library: Path) -> Iterator[Child]:
+def child(library: Path) -> Iterator[CppChild]:
     with start(library) as child:
         assert child.load(10.0) is None
         yield child
 
 
-def call(child: Child, mode: int = 0, calls: int = 1, stub: bool = False) -> float | Failure:
-    return child.call(OFFSETS, (100, mode), calls=calls, stride=STRIDE, timeout_s=0.7, stub=stub)
+def run(child: CppChild, mode: int = 0, calls: int = 1, timeout_s: float = 2.0) -> float | Failure:
+    return child.run(str(mode), calls, 0, timeout_s)
+
+
+def answer(child: CppChild, mode: int) -> int:
+    """What the kernel left in the first element of its output."""
+    output = child.arena.layouts[str(mode)].offsets[1]
+    seconds = run(child, mode)
+    assert isinstance(seconds, float), seconds
+    return int(child.memory[output : output + 8].view("int64")[0])
+
+
+def refused(child: CppChild, mode: int, timeout_s: float = 2.0) -> Failure:
+    outcome = run(child, mode, timeout_s=timeout_s)
+    assert isinstance(outcome, Failure)
+    assert not child.alive
+    return outcome
 
 
 def group(pgid: int) -> list[int]:
@@ -94,37 +183,67 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def test_calls_the_kernel_on_each_slot_and_only_when_asked(child: Child) -> None:
-    numbers = child.memory.view("int64").reshape(4, -1)
-    numbers[:, :100] = [[10 * slot] * 100 for slot in range(4)]
-    assert isinstance(call(child, stub=True), float)
-    assert not numbers[:, 256:].any()
-    seconds = call(child, calls=3)
+def test_calls_the_kernel_on_each_slot_and_only_when_asked(child: CppChild) -> None:
+    layout = child.arena.layouts["0"]
+    slots = child.memory[: 5 * layout.stride].reshape(5, -1)
+    inputs, outputs = (
+        [slot[at : at + 8 * EXTENT].view("int64") for slot in slots] for at in layout.offsets
+    )
+    for index, numbers in enumerate(inputs):
+        numbers[:] = 10 * index
+    assert isinstance(child.idle("0", 3, 2.0), float)
+    assert not any(each.any() for each in outputs)
+    seconds = child.run("0", 3, layout.stride, 2.0)
     assert isinstance(seconds, float)
-    assert 0.0 < seconds < 0.7
-    assert [set(row[256:356].tolist()) for row in numbers] == [{1}, {11}, {21}, {0}]
+    assert 0.0 < seconds < 2.0
+    assert [set(each.tolist()) for each in outputs] == [{0}, {11}, {21}, {31}, {0}]
 
 
 @pytest.mark.parametrize(
     ("mode", "kind", "words"),
     [
-        (1, FailureKind.CRASH, "SIGABRT"),
-        (2, FailureKind.CRASH, "status 0 without answering"),
-        (3, FailureKind.TIMEOUT, "no answer within 0.70 s"),
-        (4, FailureKind.CRASH, "reply pipe"),
+        pytest.param(1, FailureKind.CRASH, "SIGABRT", id="abort"),
+        pytest.param(2, FailureKind.CRASH, "status 0 without answering", id="exit"),
+        pytest.param(3, FailureKind.TIMEOUT, "no answer within 0.50 s", id="sleep"),
+        pytest.param(4, FailureKind.CHEATING, "SIGSYS", id="write to every descriptor"),
+        pytest.param(5, FailureKind.CHEATING, "SIGSYS", id="fork"),
+        pytest.param(8, FailureKind.CHEATING, "SIGSYS", id="tmpfile"),
+        pytest.param(9, FailureKind.CHEATING, "SIGSYS", id="pause"),
+        pytest.param(10, FailureKind.CHEATING, "SIGSYS", id="memory to execute"),
+        pytest.param(11, FailureKind.CHEATING, "SIGSYS", id="code made writable"),
+        pytest.param(12, FailureKind.CRASH, "without answering", id="close the pipe"),
+        pytest.param(22, FailureKind.CRASH, "reply pipe", id="close the pipe and stay"),
+        pytest.param(14, FailureKind.TIMEOUT, "no answer within 0.50 s", id="endless loop"),
     ],
 )
-def test_says_how_a_child_ended(child: Child, mode: int, kind: FailureKind, words: str) -> None:
-    outcome = call(child, mode)
-    assert isinstance(outcome, Failure)
-    assert outcome.kind is kind
-    assert words in outcome.message
-    assert not child.alive
-    assert isinstance(call(child), Failure)
+def test_says_how_a_child_ended(child: CppChild, mode: int, kind: FailureKind, words: str) -> None:
+    failure = refused(child, mode, timeout_s=0.5)
+    assert failure.kind is kind
+    assert words in failure.message
+    assert isinstance(run(child), Failure)
 
 
-def test_no_grandchild_is_left(child: Child) -> None:
-    assert isinstance(call(child, mode=5), Failure)
+def reply_fd(child: CppChild) -> int:
+    """The number under which the worker holds its end of the reply pipe: its last argument."""
+    arguments = Path(f"/proc/{descendants(child.pid)[-1]}/cmdline").read_bytes().split(b"\0")
+    return int(arguments[-2])
+
+
+@pytest.mark.parametrize(("mode", "way"), [(13, "early"), (20, "half")])
+def test_a_forged_reply_is_cheating(library: Path, mode: int, way: str) -> None:
+    """The reply pipe is the one descriptor a kernel may write to, but it cannot know the nonce."""
+    with start(library) as child:
+        assert child.load(10.0) is None
+        forging = dict(child.arena.cases[str(mode)].dimensions, N=reply_fd(child))
+        cases = {str(mode): Case(name=str(mode), dimensions=forging)}
+        child.arena = Arena(child.arena.problem, cases, child.arena.layouts, child.arena.size)
+        failure = refused(child, mode)
+    assert failure.kind is FailureKind.CHEATING, way
+    assert "forged" in failure.message
+
+
+def test_no_grandchild_is_left(child: CppChild) -> None:
+    refused(child, 5)
     child.close()
     deadline = time.monotonic() + 5.0
     while group(child.pid) and time.monotonic() < deadline:
@@ -132,21 +251,71 @@ def test_no_grandchild_is_left(child: Child) -> None:
     assert group(child.pid) == []
 
 
-def test_environment_memory_and_files_are_limited(
-    library: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_and_memory_are_limited(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELCAST_TEST_KEY", "secret")
     with start(library) as child:
         assert child.load(10.0) is None
-        answer = child.memory.view("int64")[256:257]
-        for mode in (6, 7, 8):
-            answer[:] = 0
-            assert isinstance(call(child, mode), float)
-            assert answer[0] == 2
+        assert [answer(child, mode) for mode in (6, 7)] == [2, 2]
         limits = Path(f"/proc/{descendants(child.pid)[-1]}/limits").read_text()
     assert "Max core file size        0 " in limits
     assert "Max file size             0 " in limits
     assert "Max cpu time              5 " in limits
+
+
+def test_a_sealed_kernel_may_still_use_threads_and_its_outputs(child: CppChild) -> None:
+    assert [answer(child, mode) for mode in (15, 16, 19)] == [2, 2, 2]
+
+
+def test_cpu_seconds_have_an_end(library: Path) -> None:
+    with start(library, cpu_s=1) as child:
+        assert child.load(10.0) is None
+        failure = refused(child, 14, timeout_s=20.0)
+    assert failure.kind is FailureKind.TIMEOUT
+    assert "SIGXCPU" in failure.message
+
+
+# ----------------------------------------------------------------------- work outside of calls
+
+
+@pytest.mark.parametrize("mode", [0, 15, 16, 21])
+def test_an_honest_kernel_takes_no_cpu_time_between_calls(threaded: Path, mode: int) -> None:
+    """Be it with threads of its own, with OpenMP's, or with one that sleeps all the time."""
+    with start(threaded) as child:
+        assert child.load(10.0) is None
+        for _ in range(10):
+            assert isinstance(run(child, mode), float)
+            time.sleep(0.002)
+        child.audit()
+        assert 0.0 <= child.idle_cpu_s < 10e-3  # the 20 stub calls are in it
+
+
+def test_cpu_time_between_calls_is_added_up(threaded: Path) -> None:
+    with start(threaded) as child:
+        assert child.load(10.0) is None
+        for asked in range(1, 4):
+            assert isinstance(run(child, 17), float)
+            deadline = time.monotonic() + 5.0
+            while child.idle_cpu_s < asked * 0.025 and time.monotonic() < deadline:
+                time.sleep(0.01)
+                child.audit()
+            assert 0.025 <= child.idle_cpu_s / asked < 0.06
+
+
+def test_a_thread_that_was_there_before_the_seal_is_sealed_too(threaded: Path) -> None:
+    with start(threaded) as child:
+        assert child.load(10.0) is None
+        failure = refused(child, 18)
+    assert failure.kind is FailureKind.CHEATING
+    assert "SIGSYS" in failure.message
+
+
+def test_cpu_time_is_that_of_the_worker_not_of_its_launcher(child: CppChild) -> None:
+    before = child._cpu_s()
+    assert isinstance(run(child, 21), float)
+    assert child._cpu_s() - before > 0.01
+
+
+# ---------------------------------------------------------------------------------- the set-up
 
 
 def test_a_library_that_does_not_load_is_a_compile_error(library: Path) -> None:
@@ -155,6 +324,38 @@ def test_a_library_that_does_not_load_is_a_compile_error(library: Path) -> None:
             failure = child.load(10.0)
         assert failure is not None
         assert failure.kind is FailureKind.COMPILE_ERROR
+
+
+def test_a_library_that_does_not_load_in_time_is_a_timeout(library: Path, tmp_path: Path) -> None:
+    (tmp_path / "slow.cpp").write_text(
+        "#include <unistd.h>\n__attribute__((constructor)) static void f() { sleep(9); }\n"
+    )
+    command = ["g++", "-shared", "-fPIC", "slow.cpp", "-o", "slow.so"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    with start(tmp_path / "slow.so") as child:
+        failure = child.load(1.0)
+        assert failure is not None
+        assert failure.kind is FailureKind.TIMEOUT
+        assert not child.alive
+
+
+def test_shared_memory_cannot_be_made_shorter(
+    library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that could would kill the parent with SIGBUS."""
+    create = os.memfd_create
+    made: list[int] = []
+
+    def keep(name: str, flags: int) -> int:
+        fd = create(name, flags)
+        made.append(os.dup(fd))
+        return fd
+
+    monkeypatch.setattr(os, "memfd_create", keep)
+    with start(library):
+        with pytest.raises(PermissionError):
+            os.ftruncate(made[0], 0)
+        os.close(made[0])
 
 
 def test_the_worker_imports_no_package() -> None:
@@ -167,28 +368,6 @@ def test_the_worker_imports_no_package() -> None:
     loaded = set(subprocess.check_output(command, text=True).split())
     assert {"_worker", "_confine", "ctypes"} <= loaded
     assert not loaded & {"numpy", "kernelcast", "typing", "enum", "re", "collections", "pathlib"}
-
-
-def test_serves_until_the_pipe_is_closed(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same loop in this process, unconfined."""
-    monkeypatch.setattr(gc, "disable", lambda: None)
-    memory = os.memfd_create("test")
-    os.ftruncate(memory, STRIDE)
-    request_read, request_write = os.pipe()
-    reply_read, reply_write = os.pipe()
-    fds = (os.dup(memory), request_read, reply_write)
-    serving = threading.Thread(target=_worker.serve, args=(str(library), "add", 2, 2, *fds))
-    serving.start()
-    assert os.read(reply_read, 8) == struct.pack("<q", _worker.CONFINED)
-    assert os.read(reply_read, 8) == struct.pack("<q", _worker.LOADED)
-    os.write(request_write, struct.pack("<8q", 42, 0, 1, STRIDE, *OFFSETS, 100, 0))
-    assert os.read(reply_read, 8) == struct.pack("<q", 42)
-    assert os.pread(memory, 16, OFFSETS[1]) == struct.pack("<2q", 1, 1)
-    os.close(request_write)
-    serving.join(10)
-    assert not serving.is_alive()
-    for fd in (memory, request_read, reply_read, reply_write):
-        os.close(fd)
 
 
 def test_a_sandbox_that_does_not_come_into_force_is_nobodys_crash(

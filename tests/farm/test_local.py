@@ -14,7 +14,7 @@ from kernelcast.testing import (
     synthetic_kernels,
     synthetic_problem,
 )
-from kernelcast.types import Job, Kernel, Measurement, Problem
+from kernelcast.types import Effort, Job, Kernel, Measurement, Problem
 
 
 class TestLocalFarm(FarmContract):
@@ -42,13 +42,17 @@ class WitnessBackend(SyntheticBackend):
     def __init__(self) -> None:
         super().__init__()
         self.seeds: list[int] = []
+        self.efforts: list[Effort] = []
         self.threads: set[str] = set()
         self.closed = 0
 
-    def measure(self, problem: Problem, kernel: Kernel, seed: int) -> Measurement:
+    def measure(
+        self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
+    ) -> Measurement:
         self.seeds.append(seed)
+        self.efforts.append(effort)
         self.threads.add(threading.current_thread().name)
-        return super().measure(problem, kernel, seed)
+        return super().measure(problem, kernel, seed, effort)
 
     def close(self) -> None:
         self.closed += 1
@@ -63,6 +67,17 @@ def test_the_seed_reaches_the_backend_on_a_device_thread() -> None:
     assert backend.seeds == [4711]
     assert {name.rsplit("_", 1)[0] for name in backend.threads} == {"device"}
     assert backend.closed == 1
+
+
+def test_the_purpose_of_a_job_decides_the_effort() -> None:
+    backend, (kernel,) = WitnessBackend(), synthetic_kernels(1)
+    farm = LocalFarm(backend)
+    purposes: tuple[Any, ...] = ("search", "reference", "confirmation")
+    for purpose in purposes:
+        job = Job(entry=purpose, purpose=purpose, kernel=kernel, seed=1)
+        assert farm.submit(synthetic_problem(), job).result(timeout=10.0).effort == job.effort
+    farm.close()
+    assert backend.efforts == ["screening", "normal", "final"]
 
 
 def test_a_farm_needs_a_slot() -> None:

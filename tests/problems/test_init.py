@@ -95,6 +95,14 @@ def test_missing_file_is_named(folder: Path, name: str) -> None:
         ("problem.toml", '"float32"', '"int32"', 'a is int32; use fill = { kind = "integers"'),
         ("problem.toml", '"normal"', '"uniform", low = 2', "low 2.* must be less than high 1"),
         ("problem.toml", '"normal"', '"integers", high = "Z"', "fill of a: .*unknown name 'Z'"),
+        ("problem.toml", "M = [1, 200], ", "", r"\[hidden\]: dimensions must be exactly M, N, K"),
+        ("problem.toml", "M = [1, 200]", "Q = [1, 200]", r"\[hidden\]: dimensions must be exactly"),
+        ("problem.toml", "M = [1, 200]", "M = [0, 200]", r"M = \[0, 200\] must be \[low, high\]"),
+        ("problem.toml", "M = [1, 200]", "M = [9, 8]", r"M = \[9, 8\] must be \[low, high\]"),
+        ("problem.toml", "M = [1, 200]", "M = 200", r"hidden\.dimensions\.M"),
+        ("problem.toml", "[hidden]", "[hidden]\nconstraints = ['Z > 1']", "unknown name 'Z'"),
+        ("problem.toml", "[hidden]", "[hidden]\nconstraints = ['M % 0']", r"\[hidden\]: "),
+        ("problem.toml", "[hidden]", "[hiden]", "hiden: Extra inputs"),
         ("reference.py", "def reference(a, b,", "def reference(b, a,", "signature must be"),
         ("reference.py", "def reference", "def other", r"define `def reference\(a, b, \*, M"),
         ("reference.py", "def reference(", "def reference", r"reference.py:\d+: "),
@@ -110,6 +118,25 @@ def test_complaints_name_the_file_and_the_fix(
     with pytest.raises(ProblemError, match=complaint) as caught:
         load_problem(folder)
     assert str(folder / file) in str(caught.value)
+
+
+def test_hidden_shapes_are_optional(folder: Path) -> None:
+    stated = load_problem(folder)
+    assert stated.hidden is not None
+    assert stated.hidden.dimensions["M"] == (1, 200)
+    text = (folder / "problem.toml").read_text()
+    before, _, after = text.partition("[hidden]\n")
+    (folder / "problem.toml").write_text(before + after.partition("\n\n")[2])
+    assert load_problem(folder).hidden is None
+    edit(folder / "problem.toml", "[cases.tiny]", "[cases.tiny]\nscale = 16.0")
+    assert {case.name: case.scale for case in load_problem(folder).cases}["tiny"] == 16.0
+
+
+@pytest.mark.parametrize("name", bundled_problems())
+def test_bundled_problems_state_other_legal_shapes(name: str) -> None:
+    problem = load_problem(name)
+    assert problem.hidden is not None
+    assert all(low < high for low, high in problem.hidden.dimensions.values())
 
 
 def test_unreadable_text_is_reported(folder: Path) -> None:

@@ -1,23 +1,36 @@
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kernelcast.canonical import kernel_id
 from kernelcast.errors import ModelError
 from kernelcast.problems import load_problem
-from kernelcast.proposers.llm import LlmProposer
+from kernelcast.proposers.llm import LlmProposer, apply_edits
 from kernelcast.protocols import Proposer
-from kernelcast.testing import FAKE_DEVICE, ProposerContract
-from kernelcast.types import Kernel, ProposalRequest, Resource
+from kernelcast.testing import FAKE_DEVICE, ProposerContract, make_kernel
+from kernelcast.types import Attempt, Claim, Kernel, ProposalRequest, Repair, Resource
 from tests.model_server import KERNELS, Reply, ScriptedServer, kernel_replies
 
 PROBLEM = load_problem("softmax")
 PARENT = "// keep this comment\n" + PROBLEM.seed_source
 
 
-def request(count: int = 1, seed: int = 1, *, measured: bool = True) -> ProposalRequest:
+LOOP = "    for (int64_t row = 0; row < R; ++row) {\n"
+EDIT = {"search": LOOP, "replace": "#pragma omp parallel for\n" + LOOP}
+PARTNER = make_kernel("void partner() { /* eight rows at once */ }\n")
+# With these the proposer improves, and crosses.
+IMPROVES, CROSSES = 1, 3
+
+
+def request(
+    count: int = 1, seed: int = IMPROVES, *, measured: bool = True, **more: Any
+) -> ProposalRequest:
     return ProposalRequest(
         ordinal=0,
         problem=PROBLEM,
@@ -28,7 +41,19 @@ def request(count: int = 1, seed: int = 1, *, measured: bool = True) -> Proposal
         parent_measured=measured,
         count=count,
         seed=seed,
+        **more,
     )
+
+
+def answer(**fields: Any) -> Reply:
+    return Reply(json.dumps({"idea": "i", "moves": [], **fields}))
+
+
+def asked(**more: Any) -> str:
+    """What the model is told."""
+    with ScriptedServer(answer(kernel="x")) as server:
+        proposer(server).propose(request(**more))
+    return str(server.requests[0]["messages"][1]["content"])
 
 
 def proposer(server: ScriptedServer, **options: Any) -> LlmProposer:
@@ -47,6 +72,129 @@ def test_each_answer_becomes_a_kernel_with_its_own_id() -> None:
     assert (proposals.usage.input_tokens, proposals.usage.output_tokens) == (400, 80)
     assert proposals.failure == ""
     assert not proposals.exhausted
+
+
+def test_edits_are_made_in_the_parent_and_what_is_said_of_them_is_kept() -> None:
+    said = {"idea": "rows\n over threads", "moves": ["parallelise", "reorder", "parallelise"]}
+    second = {"search": "#pragma omp parallel for\n", "replace": "#pragma omp parallel for simd\n"}
+    with ScriptedServer(answer(edits=[EDIT, second], **said)) as server:
+        found = proposer(server).propose(request())
+    (kernel,) = found.kernels
+    assert kernel.source == PARENT.replace(LOOP, "#pragma omp parallel for simd\n" + LOOP)
+    assert kernel.id == kernel_id(kernel.source, "cpp")
+    claim = Claim(idea="rows over threads", moves=("parallelise", "reorder"))
+    assert found.claims == {kernel.id: claim}
+    assert not found.failure
+
+
+@pytest.mark.parametrize(
+    ("edits", "reason"),
+    [
+        ([{"search": "no such text", "replace": ""}], "edit 1 does not apply: .* 0 times: no such"),
+        ([EDIT, {"search": "row", "replace": "r"}], r"edit 2 does not apply: .* \d+ times: row"),
+        ([{"search": "", "replace": "x"}], "edit 1 is no text to search"),
+        ([{"search": LOOP}], "edit 1 is no text to search"),
+        (["x"], "edit 1 is no text to search"),
+        ([{"search": PARENT, "replace": " "}], "leave no kernel"),
+        ([], "no kernel and no edits"),
+    ],
+)
+def test_an_edit_that_does_not_apply_is_told(edits: list[Any], reason: str) -> None:
+    with ScriptedServer(answer(edits=edits)) as server:
+        found = proposer(server).propose(request())
+    assert not found.kernels
+    assert not found.claims
+    assert re.search(reason, found.failure)
+    assert [each.outcome for each in found.missed] == [found.failure]
+
+
+@given(
+    st.text("ab\n", max_size=12), st.lists(st.tuples(st.text("ab\n"), st.text("ab\n")), max_size=4)
+)
+def test_edits_are_made_once_each_or_not_at_all(source: str, pairs: list[tuple[str, str]]) -> None:
+    edits = [{"search": search, "replace": replace} for search, replace in pairs]
+    found, failure = apply_edits(source, edits)
+    text: str | None = source
+    for search, replace in pairs:
+        if text is not None:
+            parts = text.split(search) if search else []
+            text = replace.join(parts) if len(parts) == 2 else None
+    assert (found, bool(failure)) == (text or "", text is None)
+
+
+@pytest.mark.parametrize(
+    ("said", "claim"),
+    [
+        ({"moves": ["Vectorize", "magic"]}, Claim(idea="i", moves=("vectorise", "other"))),
+        ({"moves": "vectorise"}, Claim(idea="i")),
+        ({"idea": 7, "moves": None}, Claim()),
+        ({"idea": "i" * 400}, Claim(idea="i" * 300)),
+    ],
+)
+def test_what_is_said_oddly_is_read_as_far_as_it_goes(said: dict[str, Any], claim: Claim) -> None:
+    with ScriptedServer(answer(kernel="void f() {}", **said)) as server:
+        found = proposer(server).propose(request())
+    assert list(found.claims.values()) == [claim]
+
+
+def test_a_kernel_that_was_sent_back_is_what_is_edited() -> None:
+    repair = Repair(
+        kernel=make_kernel("void broken( {}\n"), complaint="does not compile: expected ')'"
+    )
+    edit = {"search": "broken(", "replace": "broken()"}
+    with ScriptedServer(answer(edits=[edit])) as server:
+        found = proposer(server).propose(request(repair=repair, partner=PARTNER, seed=CROSSES))
+    assert [kernel.source for kernel in found.kernels] == ["void broken() {}\n"]
+    task = server.requests[0]["messages"][1]["content"].partition("# Task")[2]
+    assert "void broken( {}" in task
+    assert repair.complaint in task
+    assert PARTNER.source.strip() not in task
+
+
+def test_a_share_of_the_requests_with_a_partner_crosses() -> None:
+    assert PARTNER.source.strip() not in asked(seed=IMPROVES, partner=PARTNER)
+    told = asked(seed=CROSSES, partner=PARTNER, partner_log2_speedup=2.0)
+    assert PARTNER.source.strip() in told
+    assert "4 times as fast as the reference" in told
+    assert "Second kernel" not in asked(seed=CROSSES)
+    with ScriptedServer(answer(kernel="x")) as server:
+        for seed in range(40):
+            proposer(server, cross_share=0.5).propose(request(seed=seed, partner=PARTNER))
+    crossed = sum("Second kernel" in each["messages"][1]["content"] for each in server.requests)
+    assert 10 <= crossed <= 30
+
+
+def test_the_past_is_told_in_a_line_each() -> None:
+    tried = (
+        Attempt(
+            claim=Claim(idea="eight\nlanes", moves=("vectorise", "unroll")),
+            outcome="measured",
+            log2_change=1.0,
+            measured=True,
+        ),
+        Attempt(claim=Claim(idea="guess"), outcome="forecast", log2_change=-1.0),
+        Attempt(claim=Claim(moves=("tile",)), outcome="compile_error"),
+    )
+    told = asked(history=tried)
+    assert "- 2x as fast (measured); vectorise, unroll: eight lanes\n" in told
+    assert "- 0.5x as fast (forecast); no moves named: guess\n" in told
+    assert "- compile_error; tile: not said\n" in told
+    assert "Nothing yet." in asked()
+
+
+def test_who_found_nothing_new_is_told_to_do_otherwise() -> None:
+    assert "brought no new kernel" not in asked(fruitless=1)
+    assert "The last 5 answers brought no new kernel" in asked(fruitless=5)
+
+
+def test_what_all_requests_share_comes_first() -> None:
+    """A server that caches prefixes reads problem, device and parent once."""
+    first = asked(history=(Attempt(claim=Claim(idea="a"), outcome="crash"),))
+    second = asked(partner=PARTNER, seed=CROSSES)
+    shared = first.partition("# Tried before")[0]
+    assert second.startswith(shared)
+    assert PARENT.strip() in shared
+    assert FAKE_DEVICE.name in shared
 
 
 def test_questions_differ_in_their_seed_and_repeat_with_the_request() -> None:

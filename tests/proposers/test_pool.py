@@ -14,7 +14,7 @@ from kernelcast.testing import (
     synthetic_kernels,
     synthetic_problem,
 )
-from kernelcast.types import Kernel, Parameters
+from kernelcast.types import Kernel, Parameters, Proposals
 
 NAMES = ("A", "B", "C", "D", "E")
 # Half of the synthetic problem's space, by a rule that no template would state.
@@ -106,7 +106,7 @@ def test_when_draws_are_in_vain_members_are_handed_out_in_order() -> None:
         kernel
         for ordinal in range(50, 55)
         for kernel in pool.propose(
-            make_request(4).model_copy(update={"fruitless": ordinal - 40, "ordinal": ordinal})
+            make_request(4).model_copy(update={"fruitless": ordinal - 40, "proposed": 4 * ordinal})
         ).kernels
     ]
     assert sorted(kernel.id for kernel in found) == sorted(k.id for k in synthetic_kernels(20))
@@ -139,9 +139,10 @@ def test_a_pool_must_fit_its_problem() -> None:
 def test_an_ordered_pool_is_handed_out_once_and_in_order() -> None:
     kernels = synthetic_kernels(5)
     proposer = PoolProposer(kernels, ordered=True)
-    shown = [
-        proposer.propose(make_request(2).model_copy(update={"ordinal": ordinal}))
-        for ordinal in range(3)
-    ]
+    shown: list[Proposals] = []
+    for count in (2, 1, 2):  # a search asks for as many as its pool has room for
+        proposed = sum(len(answer.kernels) for answer in shown)
+        request = make_request(count).model_copy(update={"proposed": proposed})
+        shown.append(proposer.propose(request))
     assert [kernel for answer in shown for kernel in answer.kernels] == kernels
     assert [answer.exhausted for answer in shown] == [False, False, True]

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from kernelcast.canonical import kernel_id
 from kernelcast.dataset import Row, Rows, to_table
 from kernelcast.training import trees
-from kernelcast.types import FailureKind
+from kernelcast.types import FailureKind, content_hash
 
 WORDS = ("load", "store", "sqrt", "exp", "dot", "sum")
 
@@ -38,7 +37,7 @@ def search_rows(
                     language="python",
                     backend="pytorch",
                     device="GPU",
-                    candidate_id=kernel_id(f"# {search}\nx{search} = 0\n{text}", "python"),
+                    candidate_id=content_hash(f"{search} {text}"),
                     candidate_source=text,
                     runtime_s=None if fails else 1e-3 * 2.0**-log2,
                     reference_runtime_s=1e-3,

@@ -15,7 +15,9 @@ import select
 import signal
 import struct
 import time
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,62 +25,60 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelcast.backends._sandbox import Grant, Sandbox
-from kernelcast.backends._sandbox import bare_environment as bare_environment
-from kernelcast.backends._sandbox import kill_group as kill_group
+from kernelcast.backends._arena import Arena
+from kernelcast.backends._sandbox import Confined, Grant, Sandbox
 from kernelcast.backends._worker import CONFINED, LOAD_FAILED, LOADED
 from kernelcast.errors import SetupError
 from kernelcast.types import Failure, FailureKind
 
-_REPLY = struct.Struct("<q")
-_CONFINED, _LOADED = _REPLY.pack(CONFINED), _REPLY.pack(LOADED)
+_REPLY = struct.Struct("<qq")
+_CONFINED, _LOADED = _REPLY.pack(CONFINED, 0), _REPLY.pack(LOADED, 0)
 _LAST_BREATH_S = 0.2
 
 
-class Child:
+class Child(ABC):
     """A confined process that holds one loaded kernel, and the memory it shares with it.
 
-    Candidate and reference are confined alike, or the comparison would not be fair; but the
-    reference, which is kept for many measurements, has no limit on CPU time (`cpu_s` None). The
-    kernel is loaded by `load`, which must answer before the first `call`.
+    Candidate and reference are confined alike, or the comparison would not be fair. The kernel is
+    loaded by `load`, which must answer before anything else; after a failure the process is dead.
+    A request is a nonce and so many 64-bit `words`; the reply is the nonce and a result, 0 for
+    success. The worker gets the numbers of its memory, request and reply descriptors as its last
+    arguments.
     """
 
     def __init__(
         self,
-        library: Path,
-        entry: str,
-        arrays: int,
-        dimensions: int,
-        arena_bytes: int,
-        *,
         sandbox: Sandbox,
-        threads: int,
-        cpu_s: int | None,
-        memory_bytes: int,
+        task: str,
+        arguments: Sequence[str],
+        grant: Grant,
+        folder: Path,
+        *,
+        words: int,
+        arena: Arena,
+        **environment: str,
     ) -> None:
-        self._request = struct.Struct(f"<{4 + arrays + dimensions}q")
+        self.arena = arena
+        self._request = struct.Struct(f"<{1 + words}q")
         memory_fd = os.memfd_create("kernelcast", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(memory_fd, arena_bytes)
+        os.ftruncate(memory_fd, arena.size)
         # A kernel that shrank the file would kill the parent with SIGBUS.
         seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
         fcntl.fcntl(memory_fd, fcntl.F_ADD_SEALS, seals)
         self.memory: NDArray[np.uint8] = np.frombuffer(
-            mmap.mmap(memory_fd, arena_bytes), dtype=np.uint8
+            mmap.mmap(memory_fd, arena.size), dtype=np.uint8
         )
         request_read, self._request_fd = os.pipe()
         self._reply_fd, reply_write = os.pipe()
         given = (memory_fd, request_read, reply_write)
-        grant = Grant("measure", (library.parent,), (), memory_bytes + arena_bytes, cpu_s)
         try:
-            self._process = sandbox.start(
-                "_worker.main",
-                [str(library), entry, *map(str, (arrays, dimensions, *given))],
+            self._process: Confined = sandbox.start(
+                task,
+                [*arguments, *map(str, given)],
                 grant,
-                library.parent,
+                folder,
                 pass_fds=given,
-                # Idle OpenMP threads that spin would slow the other half of an interleaved pair.
-                OMP_NUM_THREADS=str(threads),
-                OMP_WAIT_POLICY="passive",
+                **environment,  # type: ignore[arg-type]  # no variable is called `source`
             )
         finally:
             for fd in given:
@@ -89,6 +89,39 @@ class Child:
         self._poll = select.poll()
         for fd in (self._reply_fd, self._process_fd):
             self._poll.register(fd, select.POLLIN)
+        self.cores = sorted(os.sched_getaffinity(0))
+        self.core = self.cores[0]  # where both children of a comparison wake up
+        self._worker_pid: int | None = None
+        self._cpu_clock: int | None = None
+        self._cpu_seen_s = 0.0
+        self.idle_cpu_s = 0.0
+
+    # ------------------------------------------------------------------ what a language adds
+
+    @abstractmethod
+    def run(self, case: str, calls: int, base: int, timeout_s: float) -> float | Failure:
+        """Wall seconds of calling the kernel on so many slots of a case, the first at `base`."""
+
+    @abstractmethod
+    def idle(self, case: str, calls: int, timeout_s: float) -> float | Failure:
+        """Wall seconds of the same request without the work."""
+
+    def _refused(self, result: int) -> Failure:
+        """What a reply means that is no success."""
+        return Failure(kind=FailureKind.CRASH, message=f"the call failed with {result}")
+
+    def _ended(self, status: int) -> Failure:
+        """What an exit of the process means."""
+        if status == LOAD_FAILED:
+            return Failure(
+                kind=FailureKind.COMPILE_ERROR,
+                message="the library does not load, or its entry is not an exported symbol",
+            )
+        return Failure(
+            kind=FailureKind.CRASH, message=f"exited with status {status} without answering"
+        )
+
+    # --------------------------------------------------------------------------- the process
 
     @property
     def pid(self) -> int:
@@ -114,22 +147,23 @@ class Child:
             said += more
             if not more or not (_CONFINED + _LOADED).startswith(said):
                 return self._obituary() if said.startswith(_CONFINED) else self._unconfined()
+        self._worker_pid = _innermost(self.pid)
+        self._cpu_clock = (~self._worker_pid << 3) | 2  # as clock_getcpuclockid makes it
+        self._cpu_seen_s = self._cpu_s()
         return None
 
     def call(
-        self,
-        offsets: Sequence[int],
-        dimensions: Sequence[int],
-        *,
-        calls: int,
-        stride: int,
-        timeout_s: float,
-        stub: bool = False,
+        self, words: Sequence[int], timeout_s: float, *, working: bool = True
     ) -> float | Failure:
-        """Wall seconds of one request by this process's clock; after a failure it is dead."""
+        """Wall seconds of one request by this process's clock.
+
+        What CPU time the child takes outside of requests, or in one that is not `working`, is
+        added up in `idle_cpu_s`.
+        """
         nonce = secrets.randbits(62)
-        request = self._request.pack(nonce, stub, calls, stride, *offsets, *dimensions)
+        request = self._request.pack(nonce, *words)
         timeout_ms = math.ceil(timeout_s * 1e3)
+        self.audit()
         started_ns = time.perf_counter_ns()
         try:
             os.write(self._request_fd, request)
@@ -139,13 +173,41 @@ class Child:
         ended_ns = time.perf_counter_ns()
         if not ready:
             return self._timeout(timeout_s)
-        if not self._answered(ready, _REPLY.pack(nonce)):
+        if not any(fd == self._reply_fd for fd, _ in ready):
             return self._obituary()
+        said = os.read(self._reply_fd, 4 * _REPLY.size)
+        if not said:
+            return self._obituary()
+        if len(said) != _REPLY.size or _REPLY.unpack(said)[0] != nonce:
+            self._process.end()
+            return Failure(kind=FailureKind.CHEATING, message="it forged a reply")
+        if working:
+            self._cpu_seen_s = self._cpu_s()
+        else:
+            self.audit()
+        if result := _REPLY.unpack(said)[1]:
+            self._process.end()
+            return self._refused(result)
         return (ended_ns - started_ns) * 1e-9
 
-    def _answered(self, ready: list[tuple[int, int]], expected: bytes) -> bool:
-        readable = any(fd == self._reply_fd for fd, _ in ready)
-        return readable and os.read(self._reply_fd, 4 * len(expected)) == expected
+    def place(self, cores: Iterable[int]) -> None:
+        """Where its main thread is to run from its next request on; a wish, not a limit."""
+        if self._worker_pid is not None:
+            with suppress(OSError):
+                os.sched_setaffinity(self._worker_pid, cores)
+
+    def audit(self) -> None:
+        """Take what CPU time was used since the last look as used while idle."""
+        now_s = self._cpu_s()
+        self.idle_cpu_s += now_s - self._cpu_seen_s
+        self._cpu_seen_s = now_s
+
+    def _cpu_s(self) -> float:
+        """CPU seconds of all of the worker's threads so far."""
+        if self._cpu_clock is not None:
+            with suppress(OSError):
+                return time.clock_gettime(self._cpu_clock)
+        return self._cpu_seen_s
 
     def _unconfined(self) -> Failure:
         """It ended before anything untrusted was touched, so the kernel is not to blame."""
@@ -164,23 +226,21 @@ class Child:
         # The launcher passes on the status of the process within, a moment after its death.
         self._process.ended_within(_LAST_BREATH_S)
         status = self._process.end()
-        if status == LOAD_FAILED:
+        if status >= 0:
+            return self._ended(status)
+        if status == -signal.SIGSYS:
             return Failure(
-                kind=FailureKind.COMPILE_ERROR,
-                message="the library does not load, or its entry is not an exported symbol",
+                kind=FailureKind.CHEATING,
+                message="asked the system for something that no kernel needs (SIGSYS)",
             )
         if status == -signal.SIGKILL:
             return Failure(
                 kind=FailureKind.CRASH,
-                message="killed (SIGKILL): out of memory, or it wrote to or closed its reply pipe",
+                message="killed (SIGKILL): out of memory, or it closed its reply pipe",
             )
         if status == -signal.SIGXCPU:
             return Failure(kind=FailureKind.TIMEOUT, message="used up its CPU seconds (SIGXCPU)")
-        if status < 0:
-            return Failure(kind=FailureKind.CRASH, message=f"died of {_signal_name(-status)}")
-        return Failure(
-            kind=FailureKind.CRASH, message=f"exited with status {status} without answering"
-        )
+        return Failure(kind=FailureKind.CRASH, message=f"died of {_signal_name(-status)}")
 
     def close(self) -> None:
         """Kill all of it and release its pipes; the memory goes with the last view."""
@@ -198,6 +258,18 @@ class Child:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _innermost(pid: int) -> int:
+    """The worker within its launchers, by its number out here; it may start no process itself."""
+    while True:
+        try:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except OSError:
+            return pid
+        if not children:
+            return pid
+        pid = int(children[0])
 
 
 def _signal_name(number: int) -> str:

@@ -34,6 +34,8 @@ _LANDLOCK_PATH_BENEATH = 1
 _SECCOMP_SET_MODE_FILTER = 1
 # Without it, kernels before 5.16 turn on a mitigation that slows the filtered process.
 _SECCOMP_SPEC_ALLOW = 4
+_SECCOMP_ALL_THREADS = 1
+_SIGSYS = 31
 
 
 def encode(value: Any) -> str:
@@ -67,11 +69,23 @@ def enforce(policy: dict[str, Any]) -> Iterator[str]:
     yield "seccomp"
 
 
-def run(arguments: list[str]) -> None:
-    """Become another program (a compiler), confined."""
+def seal(policy: dict[str, Any], reply_fd: int) -> None:
+    """Allow every thread only what a kernel needs, from now on; anything else is its end."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    _load_filter(libc, policy, policy["seal"], policy["reply_fd"], reply_fd, _SECCOMP_ALL_THREADS)
+
+
+def confined(arguments: list[str]) -> list[str]:
+    """Put the policy in the first argument in force; the other arguments."""
     for _ in enforce(decode(arguments[0])):
         pass
-    os.execv(arguments[1], arguments[1:])  # noqa: S606  (this is the task)
+    return arguments[1:]
+
+
+def run(arguments: list[str]) -> None:
+    """Become another program (a compiler), confined."""
+    command = confined(arguments)
+    os.execv(command[0], command)  # noqa: S606  (this is the task)
 
 
 def _checked(result: int) -> int:
@@ -104,18 +118,27 @@ def _landlock(
 
 
 def _seccomp(libc: ctypes.CDLL, policy: dict[str, Any]) -> None:
-    program = bytearray(policy["filter"])
+    _load_filter(libc, policy, policy["filter"], policy["own_pid"], os.getpid())
+
+
+def _load_filter(
+    libc: ctypes.CDLL,
+    policy: dict[str, Any],
+    program: bytes,
+    blanks: list[int],
+    value: int,
+    flags: int = 0,
+) -> None:
+    """Put a filter in force, with a value that only this process knows filled into its blanks."""
     if not program:
         return
-    for instruction in policy["own_pid"]:
-        struct.pack_into("<I", program, 8 * instruction + 4, os.getpid())
-    buffer = ctypes.create_string_buffer(bytes(program), len(program))
-    header = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
-    _checked(
-        libc.syscall(
-            policy["seccomp_number"], _SECCOMP_SET_MODE_FILTER, _SECCOMP_SPEC_ALLOW, header
-        )
-    )
+    filled = bytearray(program)
+    for instruction in blanks:
+        struct.pack_into("<I", filled, 8 * instruction + 4, value)
+    buffer = ctypes.create_string_buffer(bytes(filled), len(filled))
+    header = struct.pack("@HP", len(filled) // 8, ctypes.addressof(buffer))
+    flags |= _SECCOMP_SPEC_ALLOW
+    _checked(libc.syscall(policy["seccomp_number"], _SECCOMP_SET_MODE_FILTER, flags, header))
 
 
 # ------------------------------------------------------------------------------------ canaries
@@ -235,6 +258,8 @@ class _Canaries:
         yield "landlock.signal", lambda: self._signals(self.sibling, 0)
         if bait["int_80"]:
             yield "seccomp.arch", self._other_door
+        if bait["profile"] == "measure":
+            yield "seccomp.seal", self._opens_a_file_when_sealed
 
     def seccomp(self) -> _Songs:
         bait, socket = self.bait, self.socket
@@ -335,6 +360,17 @@ class _Canaries:
             address = ctypes.addressof(ctypes.c_char.from_buffer(code))
             os._exit(ctypes.CFUNCTYPE(ctypes.c_int)(address)() != -_ENOSYS)
         return os.waitpid(child, 0)[1] == 1 << 8
+
+    def _opens_a_file_when_sealed(self) -> bool:
+        """Whether a loaded kernel outlives what none needs."""
+        child = os.fork()
+        if child == 0:
+            seal(self.policy, self.bait["report"])
+            try:
+                os.open("/dev/null", os.O_WRONLY)
+            finally:
+                os._exit(0)
+        return os.waitpid(child, 0)[1] & 0x7F != _SIGSYS
 
     def _refused(self, call: tuple[int, int, tuple[int, ...]]) -> bool:
         """Whether the filter, and not the kernel, answers: its error is not the kernel's."""

@@ -5,16 +5,14 @@ it loads is a cubin, which can only compute on the device. It holds no clock, no
 and no seed; the parent times the `run` request from outside. This code has been exercised against
 a stand-in driver only and has not run on a GPU yet: `pytest -m gpu` is what an owner of one runs.
 
-Its first argument is JSON: a list of functions, one a way that a case needs the kernel compiled.
-Request: little-endian int64s: nonce, phase, which function, calls, stride, one offset an array, the
-dimensions, and six extents: of the grid and of the block. Reply: nonce and the driver's result, 0
-for success.
+Its second argument is JSON: a list of functions, one a way that a case needs the kernel compiled.
+Request: little-endian int64s: nonce, which function, phase, calls, stride, base, one offset an
+array, the dimensions, and six extents: of the grid and of the block. Reply: nonce and the driver's
+result, 0 for success.
 stage   load the module anew (its variables forget), copy the slots to the device, flush the cache
-run     launch once a call, on the arrays at i * stride + offset, and wait for the device
+run     launch once a call, on the arrays at base + i * stride + offset, and wait for the device
 idle    the same request without a launch, from which the parent learns the overhead
 fetch   copy the slots back
-
-Called with no arguments but `probe`, it prints the first device's name and capability.
 """
 
 import ctypes
@@ -22,15 +20,12 @@ import gc
 import json
 import mmap
 import os
-import resource
-import signal
 import struct
-import sys
 
 STAGE, RUN, IDLE, FETCH = range(4)
+CONFINED, LOADED = -1, 0
 LOAD_FAILED = 3
 NO_DRIVER = 4
-_PR_SET_PDEATHSIG = 1
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_...
 
@@ -119,18 +114,14 @@ class Function:
         )
 
 
-def serve(
-    functions: str,
-    arrays: int,
-    dimensions: int,
-    memory_fd: int,
-    request_fd: int,
-    reply_fd: int,
-    flush_bytes: int,
-) -> None:
+def main(arguments: list[str]) -> None:
     """Answer requests until the pipe is closed, or the driver fails: after that it is no use."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    import _confine  # type: ignore[import-not-found]
+
+    functions, *numbers = _confine.confined(arguments)
+    arrays, dimensions, flush_bytes, memory_fd, request_fd, reply_fd = map(int, numbers)
+    reply_format = struct.Struct("<qq")
+    os.write(reply_fd, reply_format.pack(CONFINED, 0))
     gc.disable()
     memory = mmap.mmap(memory_fd, 0)
     os.close(memory_fd)
@@ -145,31 +136,39 @@ def serve(
         os._exit(LOAD_FAILED)
     device = driver.allocate(len(memory))
     flushed = driver.allocate(flush_bytes)
-    request_format = struct.Struct(f"<{5 + arrays + dimensions + 6}q")
-    reply_format = struct.Struct("<qq")
-    os.write(reply_fd, reply_format.pack(0, 0))
+    request_format = struct.Struct(f"<{6 + arrays + dimensions + 6}q")
+    os.write(reply_fd, reply_format.pack(LOADED, 0))
     while len(request := os.read(request_fd, request_format.size)) == request_format.size:
-        nonce, phase, which, calls, stride, *rest = request_format.unpack(request)
+        nonce, which, phase, calls, stride, base, *rest = request_format.unpack(request)
         offsets, extents = rest[:arrays], rest[arrays : arrays + dimensions]
         size = ctypes.c_size_t(calls * stride)
+        here, there = ctypes.c_void_p(host + base), ctypes.c_uint64(device + base)
         result = 0
         try:
             if phase == STAGE:
                 loaded[which].load()
-                driver.call("cuMemcpyHtoD_v2", ctypes.c_uint64(device), ctypes.c_void_p(host), size)
+                driver.call("cuMemcpyHtoD_v2", there, here, size)
                 driver.call(
                     "cuMemsetD8_v2", ctypes.c_uint64(flushed), 0, ctypes.c_size_t(flush_bytes)
                 )
             elif phase == RUN:
                 for call in range(calls):
-                    start = device + call * stride
+                    start = device + base + call * stride
                     loaded[which].launch([*[start + each for each in offsets], *extents], rest[-6:])
             elif phase == FETCH:
-                driver.call("cuMemcpyDtoH_v2", ctypes.c_void_p(host), ctypes.c_uint64(device), size)
+                driver.call("cuMemcpyDtoH_v2", here, there, size)
             driver.call("cuCtxSynchronize")
         except DriverError as error:
             result = error.number
         os.write(reply_fd, reply_format.pack(nonce, result))
+
+
+def probe(arguments: list[str]) -> None:
+    """Print the first device's target and name."""
+    import _confine
+
+    _confine.confined(arguments)
+    print(_driver_or_exit().describe())  # noqa: T201  (this is the answer)
 
 
 def _driver_or_exit() -> Driver:
@@ -177,10 +176,3 @@ def _driver_or_exit() -> Driver:
         return Driver()
     except (OSError, AttributeError, DriverError):
         os._exit(NO_DRIVER)
-
-
-if __name__ == "__main__":
-    if sys.argv[1] == "probe":
-        print(_driver_or_exit().describe())  # noqa: T201  (this is the answer)
-    else:
-        serve(sys.argv[1], *map(int, sys.argv[2:]))

@@ -1,56 +1,40 @@
 """Measuring compiled GPU code through the CUDA driver, whatever language it was written in.
 
-A language's backend turns source into a `Program`: a cubin and how it is launched. Here it is
-verified and timed against another program by the one protocol (`_timing`, `_verify`), each in a
-child of its own (`_cuda_worker`). The parent's clock runs during the `run` request alone: copying
-to and from the device lies before and after it. The launch has not run on a GPU yet: see
-docs/how-to/run-on-a-gpu.md.
+A language's backend turns source into a `Program`: a cubin and how it is launched. Here is the
+process that launches it (`_cuda_worker`), confined, for the one way of measuring (`_backend`), and
+what of it holds for any driver (`opencl` has another). The parent's clock runs during the `run`
+request alone: copying to and from the device lies before and after it. CUDA's launch has not run
+on a GPU yet: see docs/how-to/run-on-a-gpu.md.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
-import mmap
 import os
-import secrets
-import select
-import struct
-import subprocess
-import sys
-import time
+import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from kernelcast.backends import _cuda_worker
-from kernelcast.backends._sandbox import bare_environment, kill_group
-from kernelcast.backends._timing import Precision, time_pairs
-from kernelcast.backends._verify import Layout, Sample, oracle
+from kernelcast.backends._arena import Arena
+from kernelcast.backends._child import Child
+from kernelcast.backends._sandbox import Grant, Profile, Sandbox, bare_environment
 from kernelcast.errors import NoDevice, ProblemError
 from kernelcast.expression import evaluate
-from kernelcast.types import Device, Failure, FailureKind, Problem, Timing
+from kernelcast.types import Device, Failure, FailureKind, Problem
 
-_WORKER = Path(_cuda_worker.__file__)
-_REPLY = struct.Struct("<qq")
-_INPUT_SETS = 3
-_MOST_CALLS = 64
-_ARENA_BYTES = 256 << 20
-_LOAD_TIMEOUT_S = 20.0
-_TIMEOUT_FACTOR = 20.0
-_TIMEOUT_SLACK_S = 1.0
 _PROBE_TIMEOUT_S = 30.0
 _SMALLEST_FLUSH_BYTES = 64 << 20
 _INVALID_VALUE, _OUT_OF_RESOURCES = 1, 701
 _MOST_BLOCK_THREADS = 1024
 _MOST_GRID = (2**31 - 1, 65_535, 65_535)
+_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+# A GPU's driver maps the device's memory and more into its address space.
+_ADDRESSABLE_BYTES = 1 << 46
+_DESCRIPTORS = 512
 
 
 # -------------------------------------------------------------------------------- the geometry
@@ -87,13 +71,13 @@ class Launch:
                 block = self.block_extent(case.dimensions)
                 grid = self.grid_extent(case.dimensions)
                 if math.prod(block) > _MOST_BLOCK_THREADS:
-                    return _no_launch(f"{math.prod(block)} threads a block; 1024 is the most")
+                    return no_launch(f"{math.prod(block)} threads a block; 1024 is the most")
                 if any(extent > most for extent, most in zip(grid, _MOST_GRID, strict=True)):
-                    return _no_launch(f"case {case.name}: the grid {grid} is too large")
+                    return no_launch(f"case {case.name}: the grid {grid} is too large")
                 if min(*block, *grid) < 1 or self.shared_bytes(case.dimensions) < 0:
-                    return _no_launch(f"case {case.name}: grid {grid}, block {block}")
+                    return no_launch(f"case {case.name}: grid {grid}, block {block}")
         except (ProblemError, ArithmeticError, TypeError, ValueError) as error:
-            return _no_launch(str(error))
+            return no_launch(str(error))
         return None
 
     def _extent(self, texts: Sequence[str], dimensions: Mapping[str, int]) -> tuple[int, int, int]:
@@ -105,7 +89,8 @@ class Launch:
         return int(evaluate(whole, {**dict(self.constants), **dimensions}))
 
 
-def _no_launch(why: str) -> Failure:
+def no_launch(why: str) -> Failure:
+    """The failure of a kernel that cannot be launched."""
     return Failure(kind=FailureKind.COMPILE_ERROR, message=f"it cannot be launched: {why}")
 
 
@@ -118,24 +103,52 @@ class Program:
     widths: tuple[int, ...]
     launch: Launch
 
-    def as_stated(self, problem: Problem) -> dict[str, Any]:
+    def as_stated(self, arena: Arena) -> dict[str, Any]:
         """What the worker is told of it; shared memory is the most that any case takes."""
         return {
             "cubin": str(self.cubin),
             "entry": self.entry,
             "widths": self.widths,
-            "shared": max(self.launch.shared_bytes(case.dimensions) for case in problem.cases),
+            "shared": max(
+                self.launch.shared_bytes(case.dimensions) for case in arena.cases.values()
+            ),
         }
 
-
-Programs = Mapping[str, Program]  # by case, for a compiler may specialise on dimensions
 
 # ------------------------------------------------------------------------------------ a device
 
 
-def require_device(target: str, device: Device) -> None:
+def launching_sandbox(sandbox: Sandbox, *, allow_unsafe: bool) -> Sandbox:
+    """What confines a process that launches: of all devices, it sees the first NVIDIA GPU.
+
+    The driver has not been tried in there, hence the way around it.
+    """
+    if allow_unsafe:
+        return Sandbox(frozenset())
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0] or "0"
+    chosen = (f"/dev/nvidia{first}", *_NODES)
+    return replace(sandbox, devices=tuple(each for each in chosen if Path(each).exists()))
+
+
+def driver_grant(profile: Profile, *readable: Path, writable: tuple[Path, ...] = ()) -> Grant:
+    """What a process may use that loads the driver of a GPU."""
+    return Grant(profile, readable, writable, _ADDRESSABLE_BYTES, most_descriptors=_DESCRIPTORS)
+
+
+def _grant(*readable: Path) -> Grant:
+    paths = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    libraries = (Path(each) for each in paths if each and Path(each).is_dir())
+    return driver_grant("measure", *libraries, *readable)
+
+
+def require_device(sandbox: Sandbox, target: str, device: Device) -> None:
     """Raise `NoDevice` unless this machine's first GPU is this device and runs this target."""
-    found = probe()
+    found = probe(sandbox)
+    if found is None and sandbox.mechanisms and probe(Sandbox(frozenset())) is not None:
+        raise NoDevice(
+            "the CUDA driver does not work inside the sandbox here: for kernels you trust, "
+            "--allow-unsafe"
+        )
     if found is None:
         raise NoDevice(
             f"there is no CUDA device here to launch a kernel for {device.name} ({target}) on: "
@@ -157,19 +170,25 @@ def require_device(target: str, device: Device) -> None:
         )
 
 
-def probe() -> tuple[str, str] | None:
+def probe(sandbox: Sandbox) -> tuple[str, str] | None:
     """Target and name of the first CUDA device, asked for in a child; None without one."""
-    answer = subprocess.run(
-        [sys.executable, "-I", "-S", str(_WORKER), "probe"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_PROBE_TIMEOUT_S,
-        env=_environment(),
-    )
-    if answer.returncode:
-        return None
-    target, _, name = answer.stdout.strip().partition(" ")
+    read, write = os.pipe()  # a confined process may write to no file
+    with os.fdopen(read, "rb") as answer, tempfile.TemporaryDirectory() as folder:
+        try:
+            process = sandbox.start(
+                "_cuda_worker.probe",
+                [],
+                _grant(Path(folder)),
+                Path(folder),
+                output=write,
+                **_environment(),  # type: ignore[arg-type]  # no variable is called `source`
+            )
+        finally:
+            os.close(write)
+        process.ended_within(_PROBE_TIMEOUT_S)
+        if process.end():
+            return None
+        target, _, name = answer.read(4096).decode(errors="replace").strip().partition(" ")
     return target, name
 
 
@@ -187,252 +206,85 @@ def _model(name: str) -> str:
     return next((part for part in parts if any(map(str.isdigit, part))), parts[0])
 
 
-class _Child:
-    """The parent's end of a `_cuda_worker`: memory it shares, requests it answers."""
+def device_flush_bytes(device: Device) -> int:
+    """How much to write on a device so that no input is left in its cache."""
+    return max(2 * device.cache_bytes, _SMALLEST_FLUSH_BYTES)
 
-    def __init__(self, programs: Programs, arena: _Arena, device: Device) -> None:
+
+class LaunchingChild(Child):
+    """A process that launches on a device, where one run is several requests, of one phase each."""
+
+    _launches: Mapping[str, Launch]  # by case
+
+    def _ask(
+        self, phases: Sequence[int], timed: int, case: str, calls: int, base: int, timeout_s: float
+    ) -> float | Failure:
+        """Seconds of one of these phases."""
+        seconds = {}
+        for phase in phases:
+            taken = self.call(self._words(phase, case, calls, base), timeout_s)
+            if isinstance(taken, Failure):
+                return taken
+            seconds[phase] = taken
+        return seconds[timed]
+
+    def _words(self, phase: int, case: str, calls: int, base: int) -> list[int]:
+        launch, layout = self._launches[case], self.arena.layouts[case]
+        dimensions = self.arena.cases[case].dimensions
+        return [
+            *(phase, calls, layout.stride, base, *layout.offsets, *self.arena.extents(case)),
+            *launch.grid_extent(dimensions),
+            *launch.block_extent(dimensions),
+        ]
+
+
+class CudaChild(LaunchingChild):
+    """A process that has loaded cubins; each request copies in, launches, or copies out."""
+
+    def __init__(
+        self, sandbox: Sandbox, programs: Mapping[str, Program], arena: Arena, device: Device
+    ) -> None:
         problem = arena.problem
         arrays, dimensions = len(problem.arguments), len(problem.dimensions)
-        self._arena = arena
         self._programs = programs
+        self._launches = {case: each.launch for case, each in programs.items()}
         self._distinct = list(dict.fromkeys(programs.values()))
-        self._request = struct.Struct(f"<{5 + arrays + dimensions + 6}q")
-        memory_fd = os.memfd_create("kernelcast", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(memory_fd, arena.size)
-        fcntl.fcntl(memory_fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-        self.memory: NDArray[np.uint8] = np.frombuffer(
-            mmap.mmap(memory_fd, arena.size), dtype=np.uint8
+        folders = {each.cubin.parent for each in self._distinct}
+        functions = json.dumps([each.as_stated(arena) for each in self._distinct])
+        super().__init__(
+            sandbox,
+            "_cuda_worker.main",
+            [functions, str(arrays), str(dimensions), str(device_flush_bytes(device))],
+            _grant(*folders),
+            self._distinct[0].cubin.parent,
+            words=5 + arrays + dimensions + 6,
+            arena=arena,
+            **_environment(),
         )
-        request_read, self._request_fd = os.pipe()
-        self._reply_fd, reply_write = os.pipe()
-        given = (memory_fd, request_read, reply_write)
-        flush_bytes = max(2 * device.cache_bytes, _SMALLEST_FLUSH_BYTES)
-        functions = json.dumps([each.as_stated(problem) for each in self._distinct])
-        numbers = (arrays, dimensions, *given, flush_bytes)
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_WORKER), functions, *map(str, numbers)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=given,
-                start_new_session=True,
-                cwd=self._distinct[0].cubin.parent,
-                env=_environment(),
-            )
-        finally:
-            for fd in given:
-                os.close(fd)
-        self._process_fd = os.pidfd_open(self._process.pid)
-        self._poll = select.poll()
-        for fd in (self._reply_fd, self._process_fd):
-            self._poll.register(fd, select.POLLIN)
 
-    def load(self, timeout_s: float) -> Failure | None:
-        """Wait until the module is loaded and the memory is there."""
-        answer = self._answer(0, timeout_s)
-        return answer if isinstance(answer, Failure) else None
+    def run(self, case: str, calls: int, base: int, timeout_s: float) -> float | Failure:
+        """Seconds of the launches alone, a launch on each slot."""
+        phases = (_cuda_worker.STAGE, _cuda_worker.RUN, _cuda_worker.FETCH)
+        return self._ask(phases, _cuda_worker.RUN, case, calls, base, timeout_s)
 
-    def call(self, phase: int, case: str, calls: int, timeout_s: float) -> float | Failure:
-        """Wall seconds of one request by this process's clock; after a failure it is dead."""
-        nonce = secrets.randbits(62)
-        program, layout = self._programs[case], self._arena.layouts[case]
-        dimensions = self._arena.dimensions[case]
-        request = self._request.pack(
-            *(nonce, phase, self._distinct.index(program), calls, layout.stride),
-            *(*layout.offsets, *dimensions.values()),
-            *program.launch.grid_extent(dimensions),
-            *program.launch.block_extent(dimensions),
-        )
-        started_ns = time.perf_counter_ns()
-        try:
-            os.write(self._request_fd, request)
-        except BrokenPipeError:
-            return self._obituary()
-        answer = self._answer(nonce, timeout_s)
-        seconds = (time.perf_counter_ns() - started_ns) * 1e-9
-        return answer if isinstance(answer, Failure) else seconds
+    def idle(self, case: str, calls: int, timeout_s: float) -> float | Failure:
+        """Seconds of a request that launches nothing."""
+        return self.call(self._words(_cuda_worker.IDLE, case, calls, 0), timeout_s)
 
-    def _answer(self, nonce: int, timeout_s: float) -> Failure | None:
-        ready = self._poll.poll(math.ceil(max(0.0, timeout_s) * 1e3))
-        if not ready:
-            kill_group(self._process)
-            return Failure(kind=FailureKind.TIMEOUT, message=f"no answer within {timeout_s:.2f} s")
-        if not any(fd == self._reply_fd for fd, _ in ready):
-            return self._obituary()
-        said = os.read(self._reply_fd, _REPLY.size)
-        if len(said) != _REPLY.size or _REPLY.unpack(said)[0] != nonce:
-            return self._obituary()
-        result = _REPLY.unpack(said)[1]
-        if not result:
-            return None
-        kill_group(self._process)
+    def _words(self, phase: int, case: str, calls: int, base: int) -> list[int]:
+        which = self._distinct.index(self._programs[case])
+        return [which, *super()._words(phase, case, calls, base)]
+
+    def _refused(self, result: int) -> Failure:
         if result in (_INVALID_VALUE, _OUT_OF_RESOURCES):
-            return _no_launch(f"the driver refused it (CUDA error {result})")
+            return no_launch(f"the driver refused it (CUDA error {result})")
         return Failure(kind=FailureKind.CRASH, message=f"CUDA error {result} on the device")
 
-    def _obituary(self) -> Failure:
-        status = kill_group(self._process)
+    def _ended(self, status: int) -> Failure:
         if status == _cuda_worker.LOAD_FAILED:
             return Failure(
                 kind=FailureKind.COMPILE_ERROR, message="the driver does not load its code"
             )
         if status == _cuda_worker.NO_DRIVER:
             raise NoDevice("the CUDA device went away: see `nvidia-smi` and the kernel's log")
-        return Failure(kind=FailureKind.CRASH, message=f"its process ended with status {status}")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        kill_group(self._process)
-        for fd in (self._request_fd, self._reply_fd, self._process_fd):
-            with suppress(OSError):
-                os.close(fd)
-
-
-# --------------------------------------------------------------------------------- a comparison
-
-
-class _Arena:
-    """How both children of a comparison lay out their memory: slots by case, one a call."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.layouts = {case.name: Layout.of(problem, case) for case in problem.cases}
-        self.dimensions = {
-            case.name: {name: case.dimensions[name] for name in problem.dimensions}
-            for case in problem.cases
-        }
-        self.slots = {
-            name: min(_MOST_CALLS, max(1, _ARENA_BYTES // layout.stride))
-            for name, layout in self.layouts.items()
-        }
-        self.size = max(self.slots[name] * each.stride for name, each in self.layouts.items())
-
-    def draw(self, rng: np.random.Generator) -> dict[str, list[Sample]]:
-        """Input sets by case; an untimed case is run once."""
-        expected = oracle(self.problem)
-        return {
-            case.name: [
-                Sample.draw(self.problem, case, expected, rng)
-                for _ in range(_INPUT_SETS if case.timed else 1)
-            ]
-            for case in self.problem.cases
-        }
-
-
-class _Runner:
-    """One child with the inputs of one measurement: stages them, runs, verifies every output."""
-
-    def __init__(
-        self, child: _Child, arena: _Arena, samples: Mapping[str, Sequence[Sample]], deadline: float
-    ) -> None:
-        self._child = child
-        self._arena = arena
-        self._samples = samples
-        self._deadline = deadline
-        self._call_timeout_s = dict.fromkeys(arena.layouts, math.inf)
-
-    def verify_all(self, reference_s: Mapping[str, float]) -> Failure | None:
-        """Run every case once; from then on, very much slower calls than these are cut short."""
-        self._call_timeout_s = {case: _TIMEOUT_FACTOR * s for case, s in reference_s.items()}
-        outcomes = (self.run(case, [0]) for case in reference_s)
-        return next((each for each in outcomes if isinstance(each, Failure)), None)
-
-    def most_calls(self, case: str) -> int:
-        """How many slots the arena has for this case."""
-        return self._arena.slots[case]
-
-    def idle(self, case: str, calls: int) -> float | Failure:
-        """Seconds of a request that launches nothing."""
-        return self._request(_cuda_worker.IDLE, case, calls)
-
-    def run(self, case: str, inputs: Sequence[int]) -> float | Failure:
-        """Seconds of one request, a launch on each input set; a wrong output is a failure."""
-        samples, stride = self._samples[case], self._arena.layouts[case].stride
-        slots = self._child.memory[: len(inputs) * stride].reshape(len(inputs), stride)
-        for slot, which in zip(slots, inputs, strict=True):
-            slot[:] = samples[which].image
-        seconds: float | Failure = 0.0
-        for phase in (_cuda_worker.STAGE, _cuda_worker.RUN, _cuda_worker.FETCH):
-            taken = self._request(phase, case, len(inputs))
-            if isinstance(taken, Failure):
-                return taken
-            if phase == _cuda_worker.RUN:
-                seconds = taken
-        checks = (samples[which].check(slot) for slot, which in zip(slots, inputs, strict=True))
-        return next(filter(None, checks), seconds)
-
-    def _request(self, phase: int, case: str, calls: int) -> float | Failure:
-        """Wall seconds of one request."""
-        limit_s = _TIMEOUT_SLACK_S + calls * self._call_timeout_s[case]
-        timeout_s = min(limit_s, self._deadline - time.perf_counter())
-        return self._child.call(phase, case, calls, timeout_s)
-
-
-class _ReferenceRunner(_Runner):
-    """The seed kernel: it may run out of the measurement's time, but not fail."""
-
-    def run(self, case: str, inputs: Sequence[int]) -> float | Failure:
-        """Seconds of one request, verified like the candidate's."""
-        outcome = super().run(case, inputs)
-        if isinstance(outcome, Failure) and outcome.kind is not FailureKind.TIMEOUT:
-            name = self._arena.problem.name
-            raise ProblemError(
-                f"the seed kernel of {name} failed ({outcome.kind}: {outcome.message}): "
-                "mend it, or the problem's reference.py if that is wrong"
-            )
-        return outcome
-
-
-def compare(
-    problem: Problem,
-    device: Device,
-    candidate: Programs,
-    reference: Programs,
-    rng: np.random.Generator,
-    precision: Precision,
-    cap_s: float,
-) -> tuple[Timing | Failure, float]:
-    """Verify and time the candidate against the reference; also the seconds the device was held."""
-    arena = _Arena(problem)
-    samples = arena.draw(rng)
-    started = time.perf_counter()
-    deadline = started + cap_s
-    with (
-        _Child(reference, arena, device) as their_child,
-        _Child(candidate, arena, device) as our_child,
-    ):
-        theirs = _ReferenceRunner(their_child, arena, samples, deadline)
-        ours = _Runner(our_child, arena, samples, deadline)
-        outcome = (
-            their_child.load(_LOAD_TIMEOUT_S)
-            or our_child.load(_LOAD_TIMEOUT_S)
-            or _time(problem, ours, theirs, samples, rng, precision, deadline)
-        )
-    return outcome, min(time.perf_counter() - started, cap_s)
-
-
-def _time(
-    problem: Problem,
-    ours: _Runner,
-    theirs: _ReferenceRunner,
-    samples: Mapping[str, Sequence[Sample]],
-    rng: np.random.Generator,
-    precision: Precision,
-    deadline: float,
-) -> Timing | Failure:
-    baseline_s = {}
-    for case in problem.cases:
-        seconds = theirs.run(case.name, [0])
-        if isinstance(seconds, Failure):
-            return seconds
-        baseline_s[case.name] = seconds
-    timed = {case.name: len(samples[case.name]) for case in problem.timed_cases}
-    return ours.verify_all(baseline_s) or time_pairs(timed, ours, theirs, rng, precision, deadline)
+        return super()._ended(status)

@@ -1,18 +1,20 @@
-"""What compiled GPU code says about itself: pure readers of what compilers and disassemblers print.
+"""What compiled code says about itself: pure readers of what compilers and disassemblers give.
 
 Resources come from `ptxas -v`, `cuobjdump -res-usage` or the metadata at the end of AMD assembly;
-the instruction mix from SASS, PTX or AMD assembly; occupancy from these and a `Device`. Nothing
-here starts a process. Text that does not match is left out, never guessed at.
+the instruction mix from SASS, PTX, AMD assembly or objdump; occupancy from these and a `Device`.
+Nothing here starts a process. Text that does not match is left out, never guessed at.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from kernelcast.types import Device
+from kernelcast.types import Device, Failure, FailureKind
 
 # Every instruction but padding is in exactly one group and in `total`.
 GROUPS = (
@@ -419,3 +421,98 @@ def _amd_group(instruction: str) -> str:
 def _mix(groups: Iterable[str]) -> dict[str, int]:
     counted = Counter(groups)
     return {"total": counted.total()} | {group: counted[group] for group in GROUPS}
+
+
+# What `object_mix` reads.
+OBJDUMP_OPTIONS = ("-h", "-d", "-j", ".text", "--no-show-raw-insn")
+_TEXT_SECTION = re.compile(r"^\s*\d+\s+\.text\s+([0-9a-f]+)", re.MULTILINE)
+_FUNCTION = re.compile(r"^[0-9a-f]+ <(\S+)>:$", re.MULTILINE)
+_INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\t(\S+)[ \t]*(.*)$", re.MULTILINE)
+_PACKED = re.compile(r"[xyz]mm|\bv\d+\.\d+[bhsd]")
+_SCALAR = re.compile(r"s[sd]$")
+
+
+def object_mix(listing: str, function: str | None = None) -> tuple[int, dict[str, int]]:
+    """Bytes of code, and instructions by kind, from objdump's listing; of one function, or of all.
+
+    Kinds overlap: a vector load counts as vector and as memory. `stack` are accesses relative to
+    the stack pointer, most of them spills.
+    """
+    text = listing
+    if function is not None:
+        parts = _FUNCTION.split(listing)
+        named = zip(parts[1::2], parts[2::2], strict=True)
+        text = "\n".join(part for name, part in named if name == function)
+    mix: Counter[str] = Counter(
+        dict.fromkeys(
+            ("total", "vector", "zmm", "ymm", "scalar", "fma", "memory", "stack", "branch", "call"),
+            0,
+        )
+    )
+    instructions = _INSTRUCTION.findall(text)
+    for _, mnemonic, operands in instructions:
+        mix["total"] += 1
+        if mnemonic.startswith("j"):
+            mix["branch"] += 1
+        elif mnemonic.startswith("call"):
+            mix["call"] += 1
+        elif _PACKED.search(operands):
+            if _SCALAR.search(mnemonic):
+                mix["scalar"] += 1
+            else:
+                mix["vector"] += 1
+                mix["zmm"] += "zmm" in operands
+                mix["ymm"] += "ymm" in operands and "zmm" not in operands
+            mix["fma"] += mnemonic.startswith(("vfm", "vfnm"))
+        if "(" in operands and not mnemonic.startswith(("lea", "nop")):
+            mix["memory"] += 1
+            mix["stack"] += "(%rsp" in operands
+    section = _TEXT_SECTION.search(listing)
+    code_bytes = int(section[1], 16) if section else 0
+    if function is not None:  # up to its last instruction
+        addresses = [int(address, 16) for address, _, _ in instructions]
+        code_bytes = addresses[-1] - addresses[0] + 1 if addresses else 0
+    return code_bytes, dict(mix)
+
+
+# --------------------------------------------------------------------------------- shared libraries
+
+_ELF_HEADER = struct.Struct("<16s HHI QQQ IHHHHHH")
+_ELF_SECTION = struct.Struct("<II QQQQ II QQ")
+_ELF_SYMBOL = struct.Struct("<IBBH QQ")
+_DYNAMIC_SYMBOLS = 11
+_MOST_LIBRARY_BYTES = 128 << 20
+
+
+def foreign_imports(library: Path, is_foreign: Callable[[str], bool]) -> Failure | None:
+    """Why not to load a library: what it wants of others is foreign to a kernel, or not said."""
+    with library.open("rb") as file:
+        imported = imported_symbols(file.read(_MOST_LIBRARY_BYTES))
+    if imported is None:
+        return Failure(kind=FailureKind.COMPILE_ERROR, message="the library names no symbols")
+    if wanted := sorted(filter(is_foreign, imported)):
+        message = f"wants of the system what no kernel needs: {', '.join(wanted)}"
+        return Failure(kind=FailureKind.CHEATING, message=message)
+    return None
+
+
+def imported_symbols(library: bytes) -> set[str] | None:
+    """What a 64-bit ELF library wants of others, by name; None where it does not say."""
+    try:
+        header = _ELF_HEADER.unpack_from(library)
+        at, size, count = header[6], header[11], header[12]
+        sections = [_ELF_SECTION.unpack_from(library, at + index * size) for index in range(count)]
+        tables = [each for each in sections if each[1] == _DYNAMIC_SYMBOLS]
+        if header[0][:4] != b"\x7fELF" or not tables:
+            return None
+        found = set()
+        for _, _, _, _, start, length, strings, *_ in tables:
+            names_at = sections[strings][4]
+            for offset in range(start, start + length, _ELF_SYMBOL.size):
+                name, _, _, section, _, _ = _ELF_SYMBOL.unpack_from(library, offset)
+                if name and section == 0:
+                    end = library.index(b"\0", names_at + name)
+                    found.add(library[names_at + name : end].decode(errors="replace"))
+        return found
+    except (struct.error, IndexError, ValueError, OverflowError):
+        return None

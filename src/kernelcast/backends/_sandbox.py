@@ -70,6 +70,7 @@ class Grant:
     writable: tuple[Path, ...] = ()
     memory_bytes: int = 4 << 30
     cpu_s: int | None = None
+    most_descriptors: int | None = None
 
     @property
     def file_bytes(self) -> int:
@@ -79,7 +80,7 @@ class Grant:
     @property
     def descriptors(self) -> int:
         """How many files may be open."""
-        return 256 if self.profile == "compile" else 64
+        return self.most_descriptors or (256 if self.profile == "compile" else 64)
 
 
 def bare_environment(source: Mapping[str, str] = os.environ, **extra: str) -> dict[str, str]:
@@ -177,6 +178,22 @@ _REFUSED: dict[str, tuple[int, tuple[Profile, ...], str]] = {
         "sched_setscheduler 144 119, sched_setparam 142 118, ioprio_set 251 30",
     ),
 }
+# What a loaded kernel may still ask the system for; anything else ends it (`_seal`).
+_KERNEL_CALLS = (
+    "read 0 63, write 1 64, close 3 57, fstat 5 80, newfstatat 262 79, lseek 8 62, ioctl 16 29, "
+    "mmap 9 222, mprotect 10 226, munmap 11 215, mremap 25 216, madvise 28 233, brk 12 214, "
+    "clone 56 220, clone3 435 435, set_robust_list 273 99, set_tid_address 218 96, rseq 334 293, "
+    "futex 202 98, membarrier 324 283, sched_yield 24 124, sched_getaffinity 204 123, "
+    "sched_setaffinity 203 122, sched_getparam 143 121, sched_getscheduler 145 120, "
+    "getcpu 309 168, getpid 39 172, gettid 186 178, tgkill 234 131, prctl 157 167, "
+    "prlimit64 302 261, getrlimit 97 163, getrusage 98 165, sysinfo 99 179, uname 63 160, "
+    "rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139, sigaltstack 131 132, "
+    "nanosleep 35 101, clock_nanosleep 230 115, clock_gettime 228 113, clock_getres 229 114, "
+    "gettimeofday 96 169, restart_syscall 219 128, getrandom 318 278, exit 60 93, "
+    "exit_group 231 94"
+)
+# Counting the processors, glibc first looks for a file, and does without where it is refused.
+_LOOKS_FOR_A_FILE = "openat 257 56"
 _MACHINES = {"x86_64": (0, 0xC000003E, 317), "aarch64": (1, 0xC00000B7, 277)}
 _FIRST_UNKNOWN_CALL = 463  # what later kernels add; new system calls bear one number everywhere
 _CLONE_THREAD = 0x10000
@@ -184,14 +201,16 @@ _CLONE_NEW = 0x7E020000
 _CLONE_NEWUSER = 0x10000000
 
 _LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER_AT, _ARCH_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
-_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
+_NUMBER_AT, _ARCH_AT, _FIRST_ARGUMENT_AT, _THIRD_ARGUMENT_AT = 0, 4, 16, 32
+_ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
+_PROT_EXEC = 4
+_STDOUT, _STDERR = 1, 2
 
 
-def _refused_calls(group: str) -> Iterator[tuple[str, int]]:
+def _numbered(calls: str) -> Iterator[tuple[str, int]]:
     """Names and numbers on this machine."""
     column = 1 + _MACHINES[platform.machine()][0]
-    for row in _REFUSED[group][2].split(", "):
+    for row in calls.split(", "):
         words = row.split()
         if words[column] != "-":
             yield words[0], int(words[column])
@@ -217,7 +236,7 @@ def _filter(mechanisms: frozenset[str], profile: Profile) -> tuple[bytes, list[i
         if f"seccomp.{group}" not in mechanisms or profile not in profiles:
             continue
         refuse = (_RETURN, 0, 0, _REFUSE | error)
-        for name, number in _refused_calls(group):
+        for name, number in _numbered(_REFUSED[group][2]):
             # Each looks at the low half of the first argument: what jumps over the refusal.
             allowed_if = {
                 ("clone", "processes"): (_IF_ANY_BIT, 1, 0, _CLONE_THREAD),
@@ -239,6 +258,49 @@ def _filter(mechanisms: frozenset[str], profile: Profile) -> tuple[bytes, list[i
             ]
     code.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("<HBBI", *each) for each in code), own_pid
+
+
+def _seal() -> tuple[bytes, list[int]]:
+    """The filter for a loaded kernel, and which instruction compares with the reply's descriptor.
+
+    It may compute, take memory without execute permission, run threads, and write to its outputs
+    (which lead nowhere) and its reply; whatever else it asks for kills it.
+    """
+    code: list[tuple[int, int, int, int]] = [
+        (_LOAD, 0, 0, _ARCH_AT),
+        (_IF_EQUAL, 1, 0, _MACHINES[platform.machine()][1]),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER_AT),
+    ]
+    reply_fd = []
+    allow, kill = (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _KILL)
+    for name, number in _numbered(_KERNEL_CALLS):
+        match name:
+            case "mmap" | "mprotect":
+                checks = [(_LOAD, 0, 0, _THIRD_ARGUMENT_AT), (_IF_ANY_BIT, 1, 0, _PROT_EXEC)]
+            case "clone":
+                checks = [(_LOAD, 0, 0, _FIRST_ARGUMENT_AT), (_IF_ANY_BIT, 0, 1, _CLONE_THREAD)]
+            case "write":
+                checks = [
+                    (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),
+                    (_IF_EQUAL, 2, 0, _STDOUT),
+                    (_IF_EQUAL, 1, 0, _STDERR),
+                    (_IF_EQUAL, 0, 1, 0),
+                ]
+                reply_fd.append(len(code) + len(checks))
+            case _:
+                checks = []
+        code += [(_IF_EQUAL, 0, len(checks) + (2 if checks else 1), number), *checks, allow]
+        code += [kill] if checks else []
+    ((_, openat),) = _numbered(_LOOKS_FOR_A_FILE)
+    code += [
+        (_IF_EQUAL, 0, 3, openat),
+        (_LOAD, 0, 0, _THIRD_ARGUMENT_AT),
+        (_IF_EQUAL, 0, 1, os.O_RDONLY | os.O_CLOEXEC),
+        (_RETURN, 0, 0, _REFUSE | errno.EACCES),
+        kill,
+    ]
+    return b"".join(struct.pack("<HBBI", *each) for each in code), reply_fd
 
 
 @cache
@@ -358,6 +420,8 @@ class Sandbox:
     def _policy(self, grant: Grant) -> dict[str, Any]:
         filtered = any(each.startswith("seccomp.") for each in self.mechanisms)
         program, own_pid = _filter(self.mechanisms, grant.profile) if filtered else (b"", [])
+        sealed = "seccomp.seal" in self.mechanisms and grant.profile == "measure"
+        seal, reply_fd = _seal() if sealed else (b"", [])
         return {
             "uid": self.uid,
             "die_with_parent": not self.wrapped,
@@ -365,6 +429,8 @@ class Sandbox:
             "landlock": self._landlock(grant),
             "filter": program,
             "own_pid": own_pid,
+            "seal": seal,
+            "reply_fd": reply_fd,
             "seccomp_number": _MACHINES[platform.machine()][2] if program else 0,
         }
 
@@ -447,7 +513,8 @@ def _rungs() -> Iterator[tuple[Level, frozenset[str]]]:
     other_user = plain | ({"uid"} if os.getuid() == 0 else set())
     inner = {name for name, since in _LANDLOCK_SINCE.items() if landlock_abi() >= since}
     if platform.machine() in _MACHINES:
-        inner |= {f"seccomp.{group}" for group in _REFUSED} | {"seccomp.new", "seccomp.arch"}
+        inner |= {f"seccomp.{group}" for group in _REFUSED}
+        inner |= {"seccomp.new", "seccomp.arch", "seccomp.seal"}
     if shutil.which("bwrap") is not None:
         counted = {"limit.processes"} if _counts_processes_by_namespace() else set()
         yield "S3", (plain | inner | _BWRAP | counted) - _unasked()
@@ -573,7 +640,7 @@ def required(level: Level) -> frozenset[str]:
             if platform.machine() == "x86_64":
                 names |= {"seccomp.arch"}
             if profile == "measure":
-                names |= {"forks", "exec"}
+                names |= {"forks", "exec", "seccomp.seal"}
         if level == "S3":
             names |= _BWRAP | {"leftovers"}
             names |= {name for name, since in _LANDLOCK_SINCE.items() if landlock_abi() >= since}
@@ -737,7 +804,7 @@ def _calls(profile: Profile) -> dict[str, list[tuple[int, int, tuple[int, ...]]]
         if profile in profiles:
             calls[group] = [
                 (number, error, arguments.get(name, nonsense))
-                for name, number in _refused_calls(group)
+                for name, number in _numbered(_REFUSED[group][2])
                 if name != "vfork"  # its child would run on the canary's stack
             ]
     return calls

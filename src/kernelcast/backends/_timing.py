@@ -1,10 +1,11 @@
 """The one timing protocol, whatever the language: interleaved pairs until the ratio is precise.
 
-Candidate and reference run alternately in random ABBA blocks, each pair on the same inputs. The
+Candidate and reference run alternately in random ABBA blocks, each pair on the same new inputs. The
 statistic is the median over rounds of the log2 ratio (mean over the timed cases, so the geometric
 mean of the speedups), with the sign test's interval for a median: it assumes nothing about the
 shape of the noise, and no sample is ever thrown away. Timing stops on precision, never on
-significance. Clocks, processes and verification are the runners' business.
+significance. Clocks, processes and verification are the contest's business. What a request costs
+without the work is learnt from the reference's process alone: no candidate can inflate it.
 """
 
 from __future__ import annotations
@@ -12,25 +13,35 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import geometric_mean, median
 from typing import Protocol
 
 import numpy as np
 
-from kernelcast.types import CaseTiming, Failure, Timing
+from kernelcast.types import CaseTiming, Effort, Failure, Timing
 
 
-class Runner(Protocol):
-    """Runs one kernel; times are wall seconds of a whole request by the parent's clock."""
+class Contest(Protocol):
+    """Runs two kernels on the same inputs; times are wall seconds of a whole request by the
+    parent's clock.
+    """
 
-    def run(self, case: str, inputs: Sequence[int]) -> float | Failure:
-        """Call the kernel once on each of these input sets; every output is verified."""
+    def stage(self, case: str, calls: int) -> None:
+        """New inputs for so many calls, the same for both kernels."""
+        ...
+
+    def run(self, case: str, calls: int, *, candidate: bool) -> float | Failure:
+        """Call one of the kernels on the staged inputs."""
         ...
 
     def idle(self, case: str, calls: int) -> float | Failure:
         """The same request without the work, for its overhead."""
+        ...
+
+    def settle(self, case: str, calls: int) -> Failure | None:
+        """Verify what the candidate made of the staged inputs, once both have run."""
         ...
 
     def most_calls(self, case: str) -> int:
@@ -45,26 +56,34 @@ class Precision:
     `enough_s` ends the timing once there are `min_rounds`, however slow the kernels are. A
     candidate whose whole interval lies below `hopeless_log2` is let go after `fewest_rounds`:
     nobody needs to know to 3% how much slower than a quarter of the reference's speed it is.
+    Kernels are called as often in a request as it takes to reach `shortest_request_s`, but no
+    request is made longer than `longest_request_s` by repetition.
     """
 
     half_width_log2: float = math.log2(1.03)
-    min_rounds: int = 10
-    max_rounds: int = 40
-    enough_s: float = 0.4
+    min_rounds: int = 20
+    max_rounds: int = 60
+    enough_s: float = 0.5
     hopeless_log2: float = -2.0
-    fewest_rounds: int = 6
+    fewest_rounds: int = 8
     shortest_request_s: float = 0.3e-3
+    longest_request_s: float = 10e-3
 
 
-SCREENING = Precision()
-NOISE_FLOOR = Precision(half_width_log2=math.log2(1.005), min_rounds=20, enough_s=1.2)
-_CONFIDENCE = 0.95
+PRECISION: dict[Effort, Precision] = {
+    "screening": Precision(),
+    "normal": Precision(math.log2(1.01), max_rounds=200, enough_s=1.5),
+    "final": Precision(math.log2(1.005), max_rounds=400, enough_s=3.0),
+}
+# Stopping on precision prefers intervals that are narrow by chance, and two processes of the same
+# kernel differ by a few tenths of a percent: 98% by the sign test is 95% of what is seen.
+_CONFIDENCE = 0.98
 _OVERHEAD_SAMPLES = 9
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A median with its 95% interval; of fewer than six samples, for lack of one, the range."""
+    """A median with its interval; of fewer than seven samples, for lack of one, the range."""
 
     median: float
     low: float
@@ -80,7 +99,7 @@ def interval_rank(count: int) -> int:
     """The r for which the r-th smallest and r-th largest of `count` samples bound the median.
 
     By the sign test: the true median is missed with probability 2 P(Binomial(count, 1/2) < r),
-    and r is the largest that keeps this within 5%; 0 where there is none.
+    and r is the largest that keeps this within 2%; 0 where there is none.
     """
     rank, below = 0, 0
     while True:
@@ -102,91 +121,106 @@ def noise_floor(timing: Timing) -> float:
     return max(abs(timing.low), abs(timing.high))
 
 
-@dataclass
-class _Side:
-    """One runner on one case: calls a request, latest overheads of one, and times so far."""
+class _Duel:
+    """Both kernels on one case: calls a request, latest overheads of one, and times so far."""
 
-    runner: Runner
-    case: str
-    calls: int = 1
-    idle_s: deque[float] = field(default_factory=lambda: deque(maxlen=_OVERHEAD_SAMPLES))
-    runtimes_s: list[float] = field(default_factory=list)
+    def __init__(self, contest: Contest, case: str) -> None:
+        self._contest = contest
+        self.case = case
+        self._calls = 1
+        self._idle_s: deque[float] = deque(maxlen=_OVERHEAD_SAMPLES)
+        self._runtimes_s: dict[bool, list[float]] = {True: [], False: []}
+        self.log2_ratios: list[float] = []
 
-    def warm_up(self, input_sets: int, precision: Precision) -> Failure | None:
+    def warm_up(self, precision: Precision) -> Failure | None:
         """Learn the overhead and how many calls make a request long enough to time."""
-        fastest = math.inf
-        for which in (0, input_sets - 1):
-            seconds = self.runner.run(self.case, [which])
-            if isinstance(seconds, Failure):
-                return seconds
-            fastest = min(fastest, seconds)
+        fastest_s = {True: math.inf, False: math.inf}
+        for candidate_first in (True, False):
+            request_s = self._requests(candidate_first=candidate_first)
+            if isinstance(request_s, Failure):
+                return request_s
+            fastest_s = {side: min(fastest_s[side], request_s[side]) for side in fastest_s}
         if failure := self._learn_overhead(_OVERHEAD_SAMPLES):
             return failure
-        needed = math.ceil(precision.shortest_request_s / self._per_call(fastest))
-        calls = min(max(needed, 1), self.runner.most_calls(self.case))
-        if calls == self.calls:
+        shorter_s, longer_s = sorted(self._per_call(each, 0.01) for each in fastest_s.values())
+        needed = math.ceil(precision.shortest_request_s / shorter_s)
+        bearable = math.floor(precision.longest_request_s / longer_s)
+        calls = max(1, min(needed, bearable, self._contest.most_calls(self.case)))
+        if calls == self._calls:
             return None
-        self.calls = calls
+        self._calls = calls
         return self._learn_overhead(_OVERHEAD_SAMPLES)
+
+    def round(self, *, candidate_first: bool) -> Failure | None:
+        """Time both once, on inputs that neither has seen."""
+        if failure := self._learn_overhead(1):  # it drifts with the load on the machine
+            return failure
+        request_s = self._requests(candidate_first=candidate_first)
+        if isinstance(request_s, Failure):
+            return request_s
+        runtime_s = {side: self._per_call(each) for side, each in request_s.items()}
+        for side, seconds in runtime_s.items():
+            self._runtimes_s[side].append(seconds)
+        self.log2_ratios.append(math.log2(runtime_s[False] / runtime_s[True]))
+        return None
+
+    def _requests(self, *, candidate_first: bool) -> dict[bool, float] | Failure:
+        """Seconds of a request by side (True is the candidate's), its outputs verified."""
+        self._contest.stage(self.case, self._calls)
+        request_s = {}
+        for side in (candidate_first, not candidate_first):
+            seconds = self._contest.run(self.case, self._calls, candidate=side)
+            if isinstance(seconds, Failure):
+                return seconds
+            request_s[side] = seconds
+        return self._contest.settle(self.case, self._calls) or request_s
 
     def _learn_overhead(self, samples: int) -> Failure | None:
         for _ in range(samples):
-            seconds = self.runner.idle(self.case, self.calls)
+            seconds = self._contest.idle(self.case, self._calls)
             if isinstance(seconds, Failure):
                 return seconds
-            self.idle_s.append(seconds)
+            self._idle_s.append(seconds)
         return None
 
-    def _per_call(self, request_s: float) -> float:
-        # The floor only keeps the logarithm finite where a request was all overhead.
-        return max(request_s - median(self.idle_s), 0.01 * request_s) / self.calls
+    def _per_call(self, request_s: float, least_share: float = 0.25) -> float:
+        # Where a request was nearly all overhead, what is left of it means nothing: no kernel is
+        # credited with less than a quarter of what it took.
+        return max(request_s - median(self._idle_s), least_share * request_s) / self._calls
 
-    def time(self, inputs: Sequence[int]) -> float | Failure:
-        """Seconds of one call, averaged over a request's calls."""
-        if failure := self._learn_overhead(1):  # it drifts with the load on the machine
-            return failure
-        seconds = self.runner.run(self.case, inputs)
-        if isinstance(seconds, Failure):
-            return seconds
-        runtime_s = self._per_call(seconds)
-        self.runtimes_s.append(runtime_s)
-        return runtime_s
+    def timing(self) -> CaseTiming:
+        """What was measured of this case."""
+        return CaseTiming(
+            case=self.case,
+            log2_ratios=tuple(self.log2_ratios),
+            runtime_s=median(self._runtimes_s[True]),
+            reference_runtime_s=median(self._runtimes_s[False]),
+        )
 
 
 def time_pairs(
-    input_sets: Mapping[str, int],
-    candidate: Runner,
-    reference: Runner,
+    cases: Sequence[str],
+    contest: Contest,
     rng: np.random.Generator,
-    precision: Precision = SCREENING,
+    precision: Precision,
     deadline: float = math.inf,
 ) -> Timing | Failure:
     """Time the candidate against the reference, or pass on the first failure.
 
-    `input_sets` counts the sets each timed case may be run on. No block is begun that would not
-    end before `deadline` (of `time.perf_counter`).
+    No block is begun that would not end before `deadline` (of `time.perf_counter`).
     """
-    cases = list(input_sets)
-    pairs = [(_Side(candidate, case), _Side(reference, case)) for case in cases]
-    for side in (side for pair in pairs for side in pair):
-        if failure := side.warm_up(input_sets[side.case], precision):
+    duels = [_Duel(contest, case) for case in cases]
+    for duel in duels:
+        if failure := duel.warm_up(precision):
             return failure
-
-    log2_ratios: list[list[float]] = [[] for _ in cases]
     rounds: list[float] = []
     started = time.perf_counter()
     while True:
         for candidate_first in rng.permutation([True, False]):
-            for (ours, theirs), ratios in zip(pairs, log2_ratios, strict=True):
-                inputs = rng.integers(input_sets[ours.case], size=max(ours.calls, theirs.calls))
-                runtime_s = {}
-                for side in (ours, theirs) if candidate_first else (theirs, ours):
-                    seconds = side.time([int(each) for each in inputs[: side.calls]])
-                    if isinstance(seconds, Failure):
-                        return seconds
-                    runtime_s[side is ours] = seconds
-                ratios.append(math.log2(runtime_s[False] / runtime_s[True]))
-            rounds.append(math.fsum(ratios[-1] for ratios in log2_ratios) / len(cases))
+            for duel in duels:
+                if failure := duel.round(candidate_first=bool(candidate_first)):
+                    return failure
+            rounds.append(math.fsum(duel.log2_ratios[-1] for duel in duels) / len(duels))
         elapsed_s = time.perf_counter() - started
         interval = median_interval(rounds)
         precise = interval.half_width <= precision.half_width_log2
@@ -198,15 +232,7 @@ def time_pairs(
             or started + elapsed_s * (1 + 4 / len(rounds)) > deadline
         ):
             break
-    timed = [
-        CaseTiming(
-            case=case,
-            log2_ratios=tuple(ratios),
-            runtime_s=median(ours.runtimes_s),
-            reference_runtime_s=median(theirs.runtimes_s),
-        )
-        for case, (ours, theirs), ratios in zip(cases, pairs, log2_ratios, strict=True)
-    ]
+    timed = [duel.timing() for duel in duels]
     return Timing(
         log2_speedup=interval.median,
         low=interval.low,

@@ -19,6 +19,7 @@ from pathlib import Path
 from kernelcast.backends._sandbox import Grant, Sandbox, program_tree
 from kernelcast.types import Failure, FailureKind
 
+DISASSEMBLY_TIMEOUT_S = 30.0
 _MEMORY_BYTES = 8 << 30
 _OUTPUT_BYTES = 4 << 20
 _MESSAGE_LINES = 20
@@ -57,9 +58,33 @@ def run_tool(
 ) -> ToolRun:
     """Run a command in a folder, output and errors together in the order printed."""
     program = Path(os.path.realpath(command[0]))
+    return run_task(
+        sandbox,
+        "_confine.run",
+        [str(program), *map(str, command[1:])],
+        folder,
+        timeout_s,
+        readable=(*readable, program_tree(program)),
+        pass_fds=pass_fds,
+        **environment,
+    )
+
+
+def run_task(
+    sandbox: Sandbox,
+    task: str,
+    arguments: Sequence[str],
+    folder: Path,
+    timeout_s: float,
+    *,
+    readable: Sequence[Path] = (),
+    pass_fds: Sequence[int] = (),
+    **environment: str,
+) -> ToolRun:
+    """The same for a function of a child-side module that compiles by itself."""
     grant = Grant(
         "compile",
-        readable=(*readable, program_tree(program)),
+        readable=tuple(readable),
         writable=(folder,),
         memory_bytes=_MEMORY_BYTES,
         cpu_s=math.ceil(2 * timeout_s),
@@ -68,8 +93,8 @@ def run_tool(
     started = time.perf_counter()
     with tempfile.TemporaryFile() as output:
         process = sandbox.start(
-            "_confine.run",
-            [str(program), *map(str, command[1:])],
+            task,
+            arguments,
             grant,
             folder,
             pass_fds=pass_fds,

@@ -1,14 +1,16 @@
 """The child that runs one kernel: a script for a bare interpreter that imports nothing of ours.
 
-It puts the sandbox in force (`_confine`) and says so, loads one shared library, maps the memory it
-inherited and, for each request on its pipe, calls the kernel with pointers into that memory and
-answers with the request's nonce. It holds no clock, no expected output and no seed, and reports no
-times: the parent measures. Only a few modules of the standard library are loaded, because it
-starts once for every measurement.
+It puts the sandbox in force (`_confine`) and says so, maps the memory it inherited and waits until
+a byte on its pipe tells that the library is there: a process may be started before it is known
+which kernel it will run. It loads that library, seals itself against every system call that no
+kernel needs and, for each request, calls the kernel with pointers into that memory and answers
+with the request's nonce.
+It holds no clock, no expected output and no seed, and reports no times: the parent measures. Only
+a few modules of the standard library are loaded, because it starts once for every measurement.
 
 Request: little-endian int64s: nonce, stub, calls, stride, one offset an array, the dimensions.
 Call i gets the arrays at i * stride + offset. With `stub`, libc's `abs` stands in for the kernel:
-the same request without the work, from which the parent learns the overhead.
+the same request without the work, from which the parent learns the overhead. Reply: nonce and 0.
 """
 
 import ctypes
@@ -28,28 +30,19 @@ def main(arguments: list[str]) -> None:
     """
     import _confine  # type: ignore[import-not-found]
 
-    policy, library, entry, *numbers = arguments
-    for _ in _confine.enforce(_confine.decode(policy)):
+    encoded, library, entry, *numbers = arguments
+    policy = _confine.decode(encoded)
+    for _ in _confine.enforce(policy):
         pass
-    serve(library, entry, *map(int, numbers))
-
-
-def serve(
-    library: str,
-    entry: str,
-    arrays: int,
-    dimensions: int,
-    memory_fd: int,
-    request_fd: int,
-    reply_fd: int,
-) -> None:
-    """Answer requests until the pipe is closed."""
+    arrays, dimensions, memory_fd, request_fd, reply_fd = map(int, numbers)
+    reply_format = struct.Struct("<qq")
+    os.write(reply_fd, reply_format.pack(CONFINED, 0))
     gc.disable()
-    reply_format = struct.Struct("<q")
-    os.write(reply_fd, reply_format.pack(CONFINED))
-    memory = mmap.mmap(memory_fd, 0)
+    # All pages at once: a page that is first touched in a timed call would cost it a fault.
+    memory = mmap.mmap(memory_fd, 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
     os.close(memory_fd)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    os.read(request_fd, 1)
     try:
         kernel = getattr(ctypes.CDLL(library), entry)
     except (OSError, AttributeError):
@@ -59,7 +52,8 @@ def serve(
         function.argtypes = [ctypes.c_void_p] * arrays + [ctypes.c_int64] * dimensions
         function.restype = None
     request_format = struct.Struct(f"<{4 + arrays + dimensions}q")
-    os.write(reply_fd, reply_format.pack(LOADED))
+    _confine.seal(policy, reply_fd)
+    os.write(reply_fd, reply_format.pack(LOADED, 0))
     while len(request := os.read(request_fd, request_format.size)) == request_format.size:
         nonce, use_stub, calls, stride, *rest = request_format.unpack(request)
         function = stub if use_stub else kernel
@@ -67,4 +61,4 @@ def serve(
         for call in range(calls):
             start = base + call * stride
             function(*[start + offset for offset in rest[:arrays]], *extents)
-        os.write(reply_fd, reply_format.pack(nonce))
+        os.write(reply_fd, reply_format.pack(nonce, 0))

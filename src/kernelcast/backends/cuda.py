@@ -20,8 +20,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from kernelcast.backends._backend import Build
 from kernelcast.backends._driver import Launch, Program
-from kernelcast.backends._gpu import Build, GpuBackend, choose_target
+from kernelcast.backends._gpu import GpuBackend, choose_target
 from kernelcast.backends._inspect import (
     largest,
     launch_bounds,
@@ -31,13 +32,12 @@ from kernelcast.backends._inspect import (
     sass_mix,
 )
 from kernelcast.backends._sandbox import Level
-from kernelcast.backends._toolchain import ToolRun, find_cuda_tool
+from kernelcast.backends._toolchain import DISASSEMBLY_TIMEOUT_S, ToolRun, find_cuda_tool
 from kernelcast.errors import ProblemError, SetupError
 from kernelcast.expression import evaluate
 from kernelcast.types import Case, Device, Failure, FailureKind, Language, Problem, content_hash
 
 FLAGS = ("-std=c++17", "-O3")
-_DISASSEMBLY_TIMEOUT_S = 30.0
 
 
 class CudaBackend(GpuBackend):
@@ -93,7 +93,9 @@ class CudaBackend(GpuBackend):
             allow_unsafe=allow_unsafe,
         )
 
-    def _compile(self, problem: Problem, case: Case | None, source: str, folder: Path) -> Build:
+    def _compile(
+        self, problem: Problem, case: Case | None, source: str, folder: Path
+    ) -> Build[Program]:
         stated = problem.language == "cuda" and bool(problem.arguments)
         text = source if problem.language == "cuda" else extract_cuda(source)
         if text is None:
@@ -124,6 +126,7 @@ class CudaBackend(GpuBackend):
                 resources=used,
                 code=self._mix(folder, ptx, entry),
                 block_threads=block_threads,
+                launches=1 if entry else len(resources) or None,
             ),
             Program(folder / "kernel.cubin", entry, parameter_widths(ptx)[entry], launch)
             if stated and entry and launch
@@ -135,7 +138,7 @@ class CudaBackend(GpuBackend):
         if self._disassembler is None:
             return 0, ptx_mix(ptx)
         command = (self._disassembler, "-c", "-ndf", "kernel.cubin")
-        listing = self._run(command, folder, _DISASSEMBLY_TIMEOUT_S)
+        listing = self._run(command, folder, DISASSEMBLY_TIMEOUT_S)
         return (0, ptx_mix(ptx)) if listing.failure else sass_mix(listing.output, entry)
 
 
@@ -172,18 +175,27 @@ def _fault(problem: Problem, launch: Launch | None, entry: str | None, ptx: str)
 
 _PRAGMA = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+kernelcast\b(.*)$", re.MULTILINE)
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(.+)$", re.MULTILINE)
-_CLAUSE = re.compile(r"\s*(grid|block|shared)\s*\(")
+_CLAUSE = re.compile(r"\s*(\w+)\s*\(")
 _COMMENT = re.compile(r"//.*|/\*.*?\*/")
 
 
 def read_launch(source: str) -> Launch | None:
     """The launch that the source's `#pragma kernelcast` states; None without one."""
-    pragma = _PRAGMA.search(source)
-    if pragma is None:
-        return None
-    clauses = dict(_clauses(_COMMENT.sub("", pragma[1])))
+    clauses, constants = read_pragma(source)
     if "grid" not in clauses or "block" not in clauses:
         return None
+    return Launch(
+        grid=clauses["grid"],
+        block=clauses["block"],
+        shared=clauses.get("shared", ("0",))[0],
+        constants=tuple(constants.items()),
+    )
+
+
+def read_pragma(source: str) -> tuple[dict[str, tuple[str, ...]], dict[str, int | float | str]]:
+    """The clauses of the source's first `#pragma kernelcast`, and its `#define`d numbers."""
+    pragma = _PRAGMA.search(source)
+    clauses = dict(_clauses(_COMMENT.sub("", pragma[1]))) if pragma else {}
     constants: dict[str, int | float | str] = {}
     for name, text in _DEFINE.findall(source):
         try:
@@ -192,12 +204,7 @@ def read_launch(source: str) -> Launch | None:
             continue
         if isinstance(value, int):
             constants[name] = value
-    return Launch(
-        grid=clauses["grid"],
-        block=clauses["block"],
-        shared=clauses.get("shared", ("0",))[0],
-        constants=tuple(constants.items()),
-    )
+    return clauses, constants
 
 
 def _clauses(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:

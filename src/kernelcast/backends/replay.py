@@ -21,6 +21,7 @@ from kernelcast.errors import SetupError
 from kernelcast.types import (
     CaseTiming,
     Device,
+    Effort,
     Evidence,
     Failure,
     FailureKind,
@@ -70,7 +71,8 @@ class Recording:
     """Measurements of one problem on one device, by kernel id or by configuration key.
 
     `source` is the template of the configurations, or the text of the reference kernel where
-    kernels are recorded by id; `reference` is the key that all speedups are against.
+    kernels are recorded by id; `reference` is the key that all speedups are against;
+    `oracle_source` is plain Python that says what is computed, where it was recorded.
     """
 
     problem: str
@@ -79,6 +81,7 @@ class Recording:
     source: str
     reference: str
     entries: Mapping[str, Recorded]
+    oracle_source: str = ""
 
     def __post_init__(self) -> None:
         found = self.entries.get(self.reference)
@@ -103,6 +106,7 @@ class Recording:
         std_s: Sequence[float | None] | None = None,
         compile_s: Sequence[float | None] | None = None,
         benchmark_s: Sequence[float | None] | None = None,
+        oracle_source: str = "",
     ) -> Recording:
         """From one row a measurement; `kernels` are kernel ids or configurations.
 
@@ -123,6 +127,7 @@ class Recording:
             source=source,
             reference=_key(reference),
             entries={key: _typical(group) for key, group in grouped.items()},
+            oracle_source=oracle_source,
         )
 
     @property
@@ -163,6 +168,7 @@ def space_problem(recording: Recording) -> Problem:
         seed_source,
         family=recording.problem.partition("(")[0],
         summary=f"{recording.problem}, recorded on {recording.device.name}",
+        oracle_source=recording.oracle_source,
         template=template if values else None,
     )
 
@@ -199,7 +205,9 @@ class ReplayBackend:
             compile_s=found.compile_s or 0.0,
         )
 
-    def measure(self, problem: Problem, kernel: Kernel, seed: int) -> Measurement:
+    def measure(
+        self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
+    ) -> Measurement:
         """The recorded outcome, at the recorded cost of compiling and running."""
         del seed
         found = self._find(problem, kernel)
@@ -213,6 +221,7 @@ class ReplayBackend:
             failure=found.failure,
             noise_log2=_half_width(reference, reference),
             device_s=found.device_s,
+            effort=effort,
         )
 
     def _find(self, problem: Problem, kernel: Kernel) -> Recorded:

@@ -31,8 +31,9 @@ from typing import Any
 
 import numpy as np
 
+from kernelcast.backends._backend import Build
 from kernelcast.backends._driver import Launch, Program
-from kernelcast.backends._gpu import Build, GpuBackend, choose_target
+from kernelcast.backends._gpu import GpuBackend, choose_target
 from kernelcast.backends._inspect import (
     amdgcn_mix,
     parameter_widths,
@@ -48,6 +49,7 @@ from kernelcast.errors import NoDevice, SetupError
 from kernelcast.types import (
     Case,
     Device,
+    Effort,
     Failure,
     FailureKind,
     Kernel,
@@ -128,14 +130,16 @@ class TritonBackend(GpuBackend):
             allow_unsafe=allow_unsafe,
         )
 
-    def measure(self, problem: Problem, kernel: Kernel, seed: int) -> Measurement:
+    def measure(
+        self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
+    ) -> Measurement:
         """Verify and time against the seed kernel; `NoDevice` where nothing can be launched."""
         if not self._is_nvidia and self.inspect(problem, kernel).failure is None:
             raise NoDevice(
                 f"launching on {self.device.name} ({self.target}) is not written yet: "
                 "for AMD there is compile-only evidence (`inspect`)"
             )
-        return super().measure(problem, kernel, seed)
+        return super().measure(problem, kernel, seed, effort)
 
     # --------------------------------------------------------------------------- compiling
 
@@ -143,7 +147,9 @@ class TritonBackend(GpuBackend):
         """Triton compiles anew for other divisibilities and for large integers."""
         return json.dumps(_specialisation(problem, case))
 
-    def _compile(self, problem: Problem, case: Case | None, source: str, folder: Path) -> Build:
+    def _compile(
+        self, problem: Problem, case: Case | None, source: str, folder: Path
+    ) -> Build[Program]:
         stated = _read_launch(source)
         if isinstance(stated, Failure):
             return Build(self._evidence(problem, ToolRun(0, "", 0.0), failure=stated))
@@ -181,7 +187,7 @@ class TritonBackend(GpuBackend):
 
     def _assemble(
         self, problem: Problem, launch: Launch, told: _Told, run: ToolRun, folder: Path
-    ) -> Build:
+    ) -> Build[Program]:
         """PTX to cubin by Triton's own assembler and flags, and what it says of the result."""
         ptx = told.code
         exact = re.search(r"^\.target (\w+)", ptx, re.MULTILINE)
@@ -285,15 +291,16 @@ class TritonBackend(GpuBackend):
     ) -> Failure | None:
         memory_fd = os.memfd_create("kernelcast")
         try:
-            os.ftruncate(memory_fd, sample.layout.stride)
-            slot = np.frombuffer(mmap.mmap(memory_fd, sample.layout.stride), dtype=np.uint8)
-            slot[:] = sample.image
+            image = sample.image
+            os.ftruncate(memory_fd, image.layout.stride)
+            slot = np.frombuffer(mmap.mmap(memory_fd, image.layout.stride), dtype=np.uint8)
+            slot[:] = image.content
             job = {
                 **_job(problem, stated),
-                "dimensions": [sample.case.dimensions[name] for name in problem.dimensions],
-                "grid": stated.launch.grid_extent(sample.case.dimensions),
-                "offsets": sample.layout.offsets,
-                "lengths": sample.layout.lengths,
+                "dimensions": [image.case.dimensions[name] for name in problem.dimensions],
+                "grid": stated.launch.grid_extent(image.case.dimensions),
+                "offsets": image.layout.offsets,
+                "lengths": image.layout.lengths,
                 "memory_fd": memory_fd,
             }
             folder = Path(tempfile.mkdtemp(dir=self._directory))
@@ -361,6 +368,8 @@ def _read_launch(source: str) -> _Stated | Failure:
         module = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return _unstated(f"it is no Python: {error}")
+    if failure := _suspect(module):
+        return failure
     values = [
         node.value
         for node in module.body
@@ -383,6 +392,69 @@ def _read_launch(source: str) -> _Stated | Failure:
     # The number of threads is the compiler's business; one stands in until it has spoken.
     launch = Launch(grid, ("1",), constants=tuple(constants.items()))
     return _Stated(launch, constants, options)
+
+
+# Interpreted, a kernel's body is Python, and a function can be reached by way of its module.
+_OUT_OF_REACH = frozenset(
+    {"breakpoint", "compile", "delattr", "dir", "eval", "exec", "getattr", "globals", "input"}
+    | {"locals", "memoryview", "object", "open", "setattr", "super", "type", "vars"}
+)
+_OF_TRITON = frozenset({"jit", "language", "cdiv", "next_power_of_2"})
+_NOT_OF_THE_LANGUAGE = frozenset({"core", "semantic", "standard", "target_info"})
+
+
+def _suspect(module: ast.Module) -> Failure | None:
+    """What the module would do besides declaring kernels.
+
+    Importing it must run nothing of its own: else it could be one kernel for the compiler and
+    another one for the interpreter, or write the compiler's answer itself.
+    """
+    strange: list[Any] = [node for node in module.body if not _declares(node)]
+    for node in ast.walk(module):
+        name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+        if name.startswith("__") or (isinstance(node, ast.Name) and name in _OUT_OF_REACH):
+            strange.append(node)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            of_triton = node.value.id == "triton" and node.attr not in _OF_TRITON
+            of_language = node.value.id == "tl" and node.attr in _NOT_OF_THE_LANGUAGE
+            strange += [node] if of_triton or of_language else []
+    if not strange:
+        return None
+    first = min(strange, key=lambda node: node.lineno)
+    message = (
+        f"line {first.lineno}: {ast.unparse(first).splitlines()[0][:80]}: a module holds imports "
+        "of triton, constants and @triton.jit functions, and nothing else"
+    )
+    return Failure(kind=FailureKind.CHEATING, message=message)
+
+
+def _declares(node: ast.stmt) -> bool:
+    """Whether a statement of a module only gives something a name."""
+    match node:
+        case ast.Expr(value=ast.Constant()):
+            return True
+        case ast.Import(names=names):
+            return all(
+                (each.name, each.asname) in {("triton", None), ("triton.language", "tl")}
+                for each in names
+            )
+        case ast.ImportFrom(module="triton.language.extra" | "triton.language.extra.cuda"):
+            return [each.name for each in node.names] == ["libdevice"]
+        case ast.Assign(targets=[ast.Name()], value=value):
+            constexpr = isinstance(value, ast.Call) and ast.unparse(value.func) == "tl.constexpr"
+            return all(map(_is_literal, value.args if constexpr else [value]))  # type: ignore[attr-defined]
+        case ast.FunctionDef(decorator_list=[decorator], args=arguments):
+            defaults = [*arguments.defaults, *filter(None, arguments.kw_defaults)]
+            return ast.unparse(decorator) == "triton.jit" and all(map(_is_literal, defaults))
+    return False
+
+
+def _is_literal(node: ast.expr) -> bool:
+    try:
+        ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return False
+    return True
 
 
 def _unstated(message: str) -> Failure:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from kernelcast.cli.compare import compare
 from kernelcast.cli.data import data
 from kernelcast.cli.demo import demo
 from kernelcast.cli.forecast import forecast
@@ -42,6 +43,7 @@ def main() -> None:
 
 
 for _command in (
+    compare,
     data,
     demo,
     doctor,

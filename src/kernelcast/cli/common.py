@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_args
 
 import click
 from rich.console import Console
 
+from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec
+from kernelcast.forecasters.llm import Way
 from kernelcast.report.console import Progress
 from kernelcast.search import Result, Search
 from kernelcast.store import DEFAULT_STORE
@@ -17,6 +20,7 @@ from kernelcast.types import Budget
 
 OUT = Console()
 ERR = Console(stderr=True)
+BINS = {each.name: each for each in (DEFAULT_BINS, PAPER_BINS)}
 
 
 def store_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,15 +54,50 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--price-out",
             "usd_per_million_output_tokens",
             type=float,
-            default=0.0,
-            help="Dollars per million tokens written, for the ledger.",
+            help="Dollars per million tokens written (default: looked up).",
         ),
         click.option(
             "--price-in",
             "usd_per_million_input_tokens",
             type=float,
-            default=0.0,
-            help="Dollars per million tokens read, for the ledger.",
+            help="Dollars per million tokens read (default: looked up).",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def ask_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say how a language model is asked to forecast."""
+    for option in (
+        click.option(
+            "--set",
+            "more",
+            multiple=True,
+            metavar="OPTION=VALUE",
+            help="Any other option of the model or its endpoint, e.g. concurrency=32, "
+            "temperature=null, output_limit=max_completion_tokens (repeat).",
+        ),
+        click.option(
+            "--bins",
+            type=click.Choice(tuple(BINS)),
+            default="default",
+            show_default=True,
+            help="Ours, or the paper's eight.",
+        ),
+        click.option(
+            "--samples",
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            help="Reasoned answers to pool; several are drawn at temperature 1.",
+        ),
+        click.option(
+            "--ask",
+            type=click.Choice(get_args(Way)),
+            default="reasoned",
+            show_default=True,
+            help="A model: by a rationale and points, by one letter, or which of two is faster.",
         ),
     ):
         command = option(command)
@@ -119,6 +158,7 @@ MODEL_KEYS = (
     "usd_per_million_input_tokens",
     "usd_per_million_output_tokens",
 )
+ASK_KEYS = ("ask", "samples", "bins", "more")
 
 
 def component(name: str, model: dict[str, Any]) -> ComponentSpec:
@@ -128,6 +168,28 @@ def component(name: str, model: dict[str, Any]) -> ComponentSpec:
     if not model["base_url"] or not model["model"]:
         raise SetupError("a language model needs --base-url and --model")
     return ComponentSpec(name="llm", options=model)
+
+
+def asking(model: Mapping[str, Any], **fixed: Any) -> ComponentSpec:
+    """The forecasting language model that `model_options` and `ask_options` describe."""
+    stated = {name: value for name, value in model.items() if name != "more"}
+    if stated["samples"] > 1:
+        stated["temperature"] = 1.0
+    return component("llm", {**stated, **set_options(model["more"]), **fixed})
+
+
+def set_options(more: Sequence[str]) -> dict[str, Any]:
+    """What `--set` states, by option; a value is JSON, or else the text itself."""
+    stated: dict[str, Any] = {}
+    for each in more:
+        name, given, value = each.partition("=")
+        if not given:
+            raise SetupError(f"--set takes OPTION=VALUE, not {each!r}")
+        try:
+            stated[name] = json.loads(value)
+        except ValueError:
+            stated[name] = value
+    return stated
 
 
 def budget_of(options: dict[str, Any], default_measurements: int | None) -> Budget:

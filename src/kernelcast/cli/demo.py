@@ -16,7 +16,8 @@ from kernelcast.cli.common import OUT, backend_spec, json_option, run_watched, t
 from kernelcast.events import ComponentSpec, RunSpec
 from kernelcast.parts import Parts
 from kernelcast.problems import load_problem
-from kernelcast.report.figures import best_so_far, draw_best_so_far
+from kernelcast.report.curves import best_so_far
+from kernelcast.report.figures import draw_best_so_far
 from kernelcast.search import Search
 from kernelcast.state import State
 from kernelcast.store import Store
@@ -25,7 +26,7 @@ from kernelcast.types import Budget
 
 @click.command()
 @click.option("--problem", default="softmax", show_default=True, help="A bundled problem.")
-@click.option("--measurements", "-n", default=20, show_default=True, help="Measurements a run.")
+@click.option("--measurements", "-n", default=12, show_default=True, help="Measurements a run.")
 @click.option("--seeds", default=1, show_default=True, help="Runs an arm.")
 @click.option(
     "--figure",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -12,30 +14,70 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import click
-from rich.progress import track
+from rich.box import SIMPLE
+from rich.progress import Progress
+from rich.progress import track as track_progress
 from rich.table import Table
 
 from kernelcast import dataset, plugins
-from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
-from kernelcast.cli.common import ERR, OUT, component, json_option, model_options
-from kernelcast.comparison import Arm, Replayed, replay_search, replay_space, summarise
-from kernelcast.evaluation import SCORES, Evaluation, ask, evaluate, hindsight
+from kernelcast.cli.common import (
+    BINS,
+    ERR,
+    OUT,
+    ask_options,
+    asking,
+    component,
+    json_option,
+    model_options,
+)
+from kernelcast.errors import ModelError, SetupError
+from kernelcast.evaluation import (
+    SCORES,
+    Answer,
+    Estimate,
+    Evaluation,
+    Questions,
+    answered,
+    ask,
+    ask_at_once,
+    asked_queries,
+    draw,
+    evaluate,
+    hindsight,
+)
 from kernelcast.events import ComponentSpec
+from kernelcast.forecasters.llm import LlmForecaster
+from kernelcast.replaying import Arm, Replayed, replay_search, replay_space, summarise
 from kernelcast.report.figures import draw_evaluations, draw_found
 from kernelcast.store import Store
+from kernelcast.types import Forecast, Query, Resource
 
-_BINS = {"default": DEFAULT_BINS, "paper": PAPER_BINS}
+# The sets of measured data that other projects published, by the track they are judged on.
+_TRACKS = {"L": ("llm_sol_mi350x", "llm_kb_a100", "llm_kb_rtx4090", "llm_kb_small_sets")}
+_DATA_ENV = "KERNELCAST_DATA"
+_ANSWERS = Path(".kernelcast/answers.jsonl")
+# Only for the estimate. Source text has about so many characters a token; the models of the paper
+# wrote 222 to 20,900 tokens an answer.
+_CHARACTERS_A_TOKEN = 3.0
+_TYPICAL_OUTPUT_TOKENS = 2000
 
 
 @click.command("eval")
-@click.argument("rows", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument(
+    "rows", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option(
+    "--track",
+    type=click.Choice(tuple(_TRACKS)),
+    help=f"In place of ROWS: L, kernels that language models wrote, from ${_DATA_ENV}.",
+)
 @click.option(
     "--forecaster",
     "names",
     multiple=True,
     default=("trees",),
     show_default=True,
-    help="Who is judged (repeat to compare).",
+    help="Who is judged (repeat to compare); beside llm always trees.",
 )
 @click.option(
     "--anchor",
@@ -45,25 +87,28 @@ _BINS = {"default": DEFAULT_BINS, "paper": PAPER_BINS}
     help="In a recorded search: forecast against the best so far, or always the reference.",
 )
 @click.option("--problem", help="Only problems whose name contains this.")
-@click.option("--limit", type=click.IntRange(min=1), help="Only the first so many searches.")
-@click.option(
-    "--bins", type=click.Choice(tuple(_BINS)), default="default", help="Ours, or the paper's eight."
-)
+@click.option("--limit", type=click.IntRange(min=1), help="Only so many kernels, drawn at random.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the draw.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for eval.json and eval.png.",
+    help="Folder for eval.json, eval.png and a model's answers.",
 )
+@click.option("--yes", is_flag=True, help="Do not ask before a model is paid.")
+@ask_options
 @model_options
 @json_option
 def evaluate_forecasters(
-    rows: Path,
+    rows: Path | None,
+    track: str | None,
     names: tuple[str, ...],
     anchor: dataset.Anchor,
     problem: str | None,
     limit: int | None,
+    seed: int,
     bins: str,
     out: Path | None,
+    yes: bool,
     as_json: bool,
     **model: Any,
 ) -> None:
@@ -73,38 +118,136 @@ def evaluate_forecasters(
     then told what came of it. Kernels that belong to no search are asked all at once. Intervals
     are 95%, over problems drawn with replacement.
 
+    A language model is asked after an estimate of the cost and your consent. Its answers are kept
+    as they come: started again, the command goes on where it stopped, and pays for nothing twice.
+
     \b
     Examples:
       kernelcast eval rows.parquet --forecaster trees --forecaster roofline --out judged/
       kernelcast eval rows.parquet --anchor reference --problem softmax --json
+      kernelcast eval --track L --limit 200 --forecaster llm --ask direct \\
+          --base-url http://localhost:8000/v1 --model my-model --out judged/
     """
-    table = dataset.matching(dataset.read_rows(rows, columns=dataset.TRIED), problem)
-    searches = list(islice(dataset.recorded_trials(table, anchor), limit))
+    table = dataset.matching(_read(rows, track), problem)
+    if "llm" in names and "trees" not in names:
+        names = (*names, "trees")
+    searches = list(dataset.recorded_trials(table, anchor))
+    questions = draw(searches, limit, seed, with_text="llm" in names)
+    if not questions:
+        raise SetupError("no kernel is left to ask about: their anchors' texts are not published")
     evaluations: list[Evaluation] = []
-    answers = []
+    answers: list[Answer] = []
     for name in names:
-        make = partial(plugins.build, "forecaster", component(name, model))
-        watched = track(searches, f"asking {name}", console=ERR, transient=True, disable=as_json)
-        answers = ask(make, watched)
-        evaluations.append(evaluate(answers, _BINS[bins]))
-    evaluations.append(evaluate(hindsight(answers), _BINS[bins]))
+        if name == "llm":
+            tape = out / "answers.jsonl" if out else _ANSWERS
+            answers = _ask_model(model, bins, tape, questions, yes=yes, quiet=as_json)
+        else:
+            make = partial(plugins.build, "forecaster", component(name, model))
+            asking_it = f"asking {name}"
+            watched = track_progress(
+                questions, asking_it, console=ERR, transient=True, disable=as_json
+            )
+            answers = ask(make, watched)
+        evaluations.append(evaluate(answers, BINS[bins]))
+    evaluations.append(evaluate(hindsight(answers), BINS[bins]))
     facts = [_facts(each) for each in evaluations]
+    name = rows.name if rows else f"track {track}"
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "eval.json").write_text(json.dumps(facts, indent=1) + "\n")
-        title = f"{rows.name}, anchored at the {anchor}: forecasts against what was measured"
+        title = f"{name}, anchored at the {anchor}: forecasts against what was measured"
         draw_evaluations(evaluations, out / "eval.png", title)
     if as_json:
-        click.echo(json.dumps({"rows": str(rows), "anchor": anchor, "evaluations": facts}))
+        click.echo(json.dumps({"rows": name, "anchor": anchor, "evaluations": facts}))
         return
     _print(evaluations)
     if out is not None:
         OUT.print(f"written to {out}: eval.json, eval.png")
 
 
+def _read(rows: Path | None, track: str | None) -> dataset.Rows:
+    """The rows of a file, or of a track's published sets."""
+    if (rows is None) == (track is None):
+        raise SetupError("name either a Parquet file of rows or --track L")
+    if rows is not None:
+        return dataset.read_rows(rows, columns=dataset.TRIED)
+    folder = Path(os.environ.get(_DATA_ENV, ""))
+    files = [folder / f"{name}.parquet" for name in _TRACKS[track or ""]]
+    missing = [path.name for path in files if not path.is_file()]
+    if missing or not os.environ.get(_DATA_ENV):
+        raise SetupError(
+            f"the measured data is not there ({', '.join(missing)}): set {_DATA_ENV} to its "
+            "folder; docs/how-to/measured-data.md says where to get it"
+        )
+    with ERR.status(f"reading {len(files)} sets from {folder}"):
+        return dataset.concatenate([dataset.import_shared(path) for path in files])
+
+
+# ------------------------------------------------------------------------------ asking a model
+
+
+def _ask_model(
+    model: dict[str, Any],
+    bins: str,
+    tape: Path,
+    questions: Sequence[Questions],
+    *,
+    yes: bool,
+    quiet: bool,
+) -> list[Answer]:
+    """The answers on the tape, and after consent those that are missing, which are added to it."""
+    kept = {"bins": bins, "cassette": str(tape)}
+    replayed = plugins.build("forecaster", asking(model, **kept, cassette_mode="replay"))
+    forecaster = plugins.build("forecaster", asking(model, **kept, cassette_mode="record"))
+    queries = asked_queries(questions)
+    told: dict[int, Forecast] = {}
+    for at, query in enumerate(queries):
+        with contextlib.suppress(ModelError):
+            (told[at],) = replayed.forecast([query])
+    missing = [at for at in range(len(queries)) if at not in told]
+    if missing:
+        wanted = [queries[at] for at in missing]
+        ERR.print(
+            f"{len(queries)} kernels, {len(told)} of them answered in {tape} before.\n"
+            f"{_estimate(forecaster, wanted)}",
+            highlight=False,
+        )
+        if not yes:
+            click.confirm(f"Ask {model['model']} about {len(missing)}?", abort=True, err=True)
+        with Progress(
+            *Progress.get_default_columns(), console=ERR, transient=True, disable=quiet
+        ) as progress:
+            task = progress.add_task(f"asking {model['model']}", total=len(missing))
+            found = ask_at_once(forecaster, wanted, lambda: progress.advance(task))
+        told |= dict(zip(missing, found, strict=True))
+    return answered(questions, [told[at] for at in range(len(queries))])
+
+
+def _estimate(forecaster: LlmForecaster, queries: Sequence[Query]) -> str:
+    """What the answers will cost, as a rule and at most."""
+    read = written = 0.0
+    for request in (each for query in queries for each in forecaster.requests(query)):
+        characters = sum(len(message["content"]) for message in request.messages)
+        read += request.samples * characters / _CHARACTERS_A_TOKEN
+        written += request.samples * min(_TYPICAL_OUTPUT_TOKENS, request.max_output_tokens)
+    most, price = forecaster.quote(queries), forecaster.price
+    usual = f"About {read:,.0f} tokens to read and {written:,.0f} to write"
+    bound = f"at most {most[Resource.FORECAST_TOKENS]:,.0f} in all, with every retry"
+    if not price.priced:
+        unpriced = f"dollars are unknown ({price.source}): state --price-in and --price-out"
+        return f"{usual}; {bound}; {unpriced}."
+    usd = price.usd(round(read), round(written))
+    return f"{usual}, ${usd:.2f}; {bound}, ${most[Resource.FORECAST_USD]:.2f} ({price.source})."
+
+
+# ------------------------------------------------------------------------------------- telling
+
+
 def _facts(evaluation: Evaluation) -> dict[str, Any]:
-    def numbers(estimate: Any) -> list[float]:
-        return [round(each, 5) for each in (estimate.value, estimate.low, estimate.high)]
+    def numbers(estimate: Estimate) -> list[float | None]:
+        # What is undefined is null: NaN is no JSON.
+        figures = (estimate.value, estimate.low, estimate.high)
+        return [round(each, 5) if math.isfinite(each) else None for each in figures]
 
     return {
         "forecaster": evaluation.forecaster,
@@ -115,25 +258,63 @@ def _facts(evaluation: Evaluation) -> dict[str, Any]:
         "loss_by_share_measured": {
             f"{share:g}": numbers(each) for share, each in evaluation.regret.items()
         },
-        "reliability": [list(row) for row in evaluation.reliability],
+        "reliability": [[round(each, 5) for each in row] for row in evaluation.reliability],
+        "risk_coverage": {
+            f"{share:g}": round(risk, 5) for share, risk in _risks(evaluation).items()
+        },
+        "unparsed": evaluation.unparsed,
+        "usage": evaluation.usage.model_dump(),
     }
+
+
+def _risks(evaluation: Evaluation) -> dict[float, float]:
+    """Mean half-Brier of the surest forecasts, by the share of them that is kept."""
+    curve = evaluation.risk_coverage
+    if not curve.risk.size:
+        return {}
+    ends = {share: math.ceil(share * curve.risk.size) - 1 for share in (0.25, 0.5, 0.75, 1.0)}
+    return {share: float(curve.risk[end]) for share, end in ends.items()}
 
 
 def _print(evaluations: Sequence[Evaluation]) -> None:
     first = evaluations[0]
     counts = f"{first.kernels:,} recorded kernels ({first.timed:,} timed), {first.groups} problems"
-    table = Table(title=counts, title_justify="left")
+    table = Table(title=counts, title_justify="left", box=SIMPLE)
     table.add_column("score", no_wrap=True)
     for each in evaluations:
-        table.add_column(each.forecaster, justify="right", no_wrap=True)
+        table.add_column(each.forecaster, justify="right")
     for name in SCORES:
         table.add_row(name, *(str(each.scores[name]) for each in evaluations))
     for share, loss in first.regret.items():
         if math.isfinite(loss.value) and share < 1.0:
             losses = (str(each.regret[share]) for each in evaluations)
             table.add_row(f"loss at {share:.0%}", *losses)
+    for share in _risks(first):
+        risks = (f"{_risks(each)[share]:.3f}" for each in evaluations)
+        table.add_row(f"risk at {share:.0%}", *risks)
     OUT.print(table)
-    for name, meaning in SCORES.items():
+    for each in evaluations:
+        buckets = ", ".join(
+            f"{claimed:.2f} claimed {right:.2f} right ({count})"
+            for claimed, right, count in each.reliability
+        )
+        OUT.print(
+            f"reliability of {each.forecaster}: {buckets or 'nothing timed'}", highlight=False
+        )
+        if each.usage.tokens:
+            bound = "at most " if each.usage.unknown else ""
+            OUT.print(
+                f"{each.forecaster} read {bound}{each.usage.input_tokens:,} and wrote "
+                f"{each.usage.output_tokens:,} tokens for ${each.usage.usd:.4f}; "
+                f"{each.unparsed} answers could not be read and count as knowing nothing",
+                highlight=False,
+            )
+    told = {
+        **SCORES,
+        "loss at 10%": "speed lost by measuring only the tenth that is forecast to be fastest",
+        "risk at 25%": "mean half-Brier of the quarter of forecasts that is surest",
+    }
+    for name, meaning in told.items():
         OUT.print(f"  {name:14} {meaning}", style="dim", highlight=False)
 
 
@@ -188,7 +369,9 @@ def replay(
     arms = [Arm(name, partial(_policy, name), make) for name in policies]
     found: list[Replayed] = []
     with TemporaryDirectory() as folder, Store.open(Path(folder) / "replay.db") as store:
-        for each in track(wanted, "replaying", console=ERR, transient=True, disable=as_json):
+        for each in track_progress(
+            wanted, "replaying", console=ERR, transient=True, disable=as_json
+        ):
             found += _replays(store, table, each, arms, measurements, seeds)
     facts = {name: summarise([one for one in found if one.arm == name]) for name in policies}
     if figure is not None:

@@ -16,8 +16,9 @@ from kernelcast import dataset, plugins
 from kernelcast.cli.common import (
     ERR,
     OUT,
+    ask_options,
+    asking,
     backend_spec,
-    component,
     json_option,
     model_options,
     run_watched,
@@ -81,6 +82,7 @@ from kernelcast.types import Budget, Device, Kernel, Language, Parameters, Query
 @click.option("--measurements", "-n", type=int, help="Measure so many (default: the cut).")
 @trust_options
 @click.option("--seed", type=int, default=0, show_default=True)
+@ask_options
 @model_options
 @store_option
 @json_option
@@ -128,11 +130,9 @@ def rank(
     found = _read_pool(pool, problem, device, reference, restrict, language)
     target = _device(device or found.device)
     others = [str(path) for path in (history, pool) if path and str(path).endswith(".parquet")]
-    name = "llm" if model["base_url"] else "trees"
-    spec = component(name, model)
-    if name == "trees":
-        options = {"history": others, "model": trees and str(trees)}
-        spec = ComponentSpec(name=name, options=options)
+    taught = {"history": others, "model": trees and str(trees)}
+    is_asked = bool(model["base_url"])
+    spec = asking(model) if is_asked else ComponentSpec(name="trees", options=taught)
     forecaster = plugins.build("forecaster", spec)
     with ERR.status(f"forecasting {len(found.kernels):,} kernels"):
         forecaster.learn(found.known)

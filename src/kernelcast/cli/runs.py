@@ -10,8 +10,11 @@ import click
 from rich.table import Table
 
 from kernelcast.cli.common import (
+    ASK_KEYS,
     MODEL_KEYS,
     OUT,
+    ask_options,
+    asking,
     backend_spec,
     budget_of,
     budget_options,
@@ -19,6 +22,7 @@ from kernelcast.cli.common import (
     json_option,
     model_options,
     run_watched,
+    set_options,
     store_option,
     trust_options,
 )
@@ -27,7 +31,8 @@ from kernelcast.events import ComponentSpec, RunSpec
 from kernelcast.parts import Parts
 from kernelcast.problems import load_problem
 from kernelcast.report.console import archive_table, summary, summary_table
-from kernelcast.report.figures import best_so_far, draw_best_so_far
+from kernelcast.report.curves import best_so_far
+from kernelcast.report.figures import draw_best_so_far
 from kernelcast.search import INTERRUPTED, Result, Search
 from kernelcast.store import Store
 
@@ -39,6 +44,7 @@ from kernelcast.store import Store
 @click.option("--strategy", default="puct", show_default=True, help="What becomes a parent.")
 @click.option("--forecaster", default="trees", show_default=True, help="Who predicts.")
 @click.option("--proposer", default="template", show_default=True, help="Who writes kernels.")
+@ask_options
 @model_options
 @click.option("--pool", type=int, help="Open candidates to choose from (the policy's default).")
 @click.option("--slots", type=int, default=1, show_default=True, help="Measurements at a time.")
@@ -81,13 +87,17 @@ def search(
     Ctrl-C stops cleanly; `kernelcast resume RUN` goes on.
     """
     model = {key: options.pop(key) for key in MODEL_KEYS}
+    ask = {key: options.pop(key) for key in ASK_KEYS}
     budget = budget_of(options, default_measurements=60)
     priced = any(model[key] for key in MODEL_KEYS if key.startswith("usd"))
     if not priced and (budget.forecast_usd is not None or budget.proposal_usd is not None):
         raise SetupError("a cap in dollars needs the model's prices: --price-in and --price-out")
     components = {
-        "proposer": component(proposer, model),
-        "forecaster": component(forecaster, model),
+        # Both ask the same model, so what is set of it holds for both.
+        "proposer": component(proposer, {**model, **set_options(ask["more"])}),
+        "forecaster": asking({**model, **ask})
+        if forecaster == "llm"
+        else component(forecaster, model),
         "policy": ComponentSpec(name=policy, options={"pool_size": pool} if pool else {}),
         "strategy": ComponentSpec(name=strategy),
         "backend": backend_spec(require, allow_unsafe=allow_unsafe),

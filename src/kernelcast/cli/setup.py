@@ -15,6 +15,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from kernelcast.backends._preflight import settings
 from kernelcast.backends._sandbox import Sandbox, prove, required, what_would_raise
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.cli.common import OUT, json_option
@@ -27,7 +28,6 @@ _EXTRAS = {
     "data": "pyarrow",
     "ray": "ray",
     "postgres": "psycopg",
-    "opencl": "pyopencl",
     "cuda": "nvidia",
     "triton": "triton",
     "train": "trl",
@@ -90,6 +90,8 @@ def _checks() -> Iterator[tuple[str, bool, str]]:
         backend.close()
     except SetupError as error:
         yield "C++ kernels", False, str(error)
+    trouble = settings(device)
+    yield "steady clocks", not trouble, "; ".join(trouble) or "locked"
     found = shutil.which("objdump") is not None
     yield "instruction mix", found, "objdump" if found else "apt-get install binutils"
     yield from _sandbox_checks()

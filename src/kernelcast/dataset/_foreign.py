@@ -33,6 +33,11 @@ def _backend(source: str) -> str:
     return "cuda" if "__global__" in source else "pytorch"
 
 
+def _says_what_is_computed(source: str) -> bool:
+    """Whether a reference is plain Python, which says what is computed and not how."""
+    return bool(_PYTHON_IMPORT.search(source)) and _backend(source) == "pytorch"
+
+
 class _KernelIds(dict[tuple[str, str], str]):
     """Kernel ids by (source, language), each worked out once."""
 

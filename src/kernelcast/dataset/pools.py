@@ -16,8 +16,9 @@ from typing import Any
 from kernelcast.canonical import canonical_parameters, kernel_id, language_of
 from kernelcast.dataset._foreign import _load_json
 from kernelcast.dataset.keys import configuration_id, device_group
+from kernelcast.dataset.recordings import recorded_observation
 from kernelcast.dataset.rows import Rows
-from kernelcast.dataset.trials import observation, recorded_trials
+from kernelcast.dataset.trials import recorded_trials
 from kernelcast.dataset.tuning import cached_configurations
 from kernelcast.errors import SetupError
 from kernelcast.types import Kernel, Language, Observation, Parameters, Problem, Template
@@ -149,8 +150,9 @@ def space_pool(
             "runtime_s": each.runtime_s,
             "reference_runtime_s": reference_s,
             "device": device,
+            "details": None,
         }
-        learnt = observation(row, problem, kernel)
+        learnt = recorded_observation(row, problem, kernel)
         if learnt is not None:
             known[kernel.id] = learnt
     return _pool(problem, reference, reference_s, kernels.values(), known, device)

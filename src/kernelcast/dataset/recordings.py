@@ -1,4 +1,8 @@
-"""Rows as recordings: what the replay backend serves and the pool proposer draws from."""
+"""Rows as recordings: what the replay backend serves and the pool proposer draws from.
+
+Belongs here too: how one row becomes the problem, device, kernel and observation of our own types,
+for all who replay rows.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,24 @@ import json
 import math
 from collections.abc import Mapping
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from kernelcast.backends.replay import Recording, ReplayBackend
-from kernelcast.dataset.rows import Rows, _compute, read_rows
+from kernelcast.dataset._foreign import _says_what_is_computed
+from kernelcast.dataset.rows import _MS, Rows, _compute, read_rows
 from kernelcast.errors import SetupError
 from kernelcast.proposers.pool import PoolProposer
-from kernelcast.types import Device, Failure, FailureKind
+from kernelcast.types import (
+    CaseTiming,
+    Device,
+    Failure,
+    FailureKind,
+    Kernel,
+    Measurement,
+    Observation,
+    Problem,
+    Timing,
+)
 
 
 def recording(rows: Rows, problem: str, device: str, search: str | None = None) -> Recording:
@@ -92,6 +107,7 @@ def _texts(rows: list[dict[str, Any]]) -> Recording:
             ),
         ],
         failure=[None, *(recorded_failure(row) for row in known)],
+        oracle_source=recorded_problem(reference).oracle_source,
     )
 
 
@@ -99,14 +115,6 @@ def _unpublished(row: Mapping[str, Any]) -> str:
     """What stands in for a text that nobody published: a comment, which no forecaster sees."""
     mark = "#" if row["language"] in ("python", "triton") else "//"
     return f"{mark} the text of {row['problem']} was not published\n"
-
-
-def recorded_failure(row: Mapping[str, Any]) -> Failure | None:
-    """Why the kernel of a row has no time, None where it ran."""
-    if row["status"] == "ok":
-        return None
-    kind = FailureKind(row["status"])
-    return Failure(kind=kind, message=row["status_detail"] or f"recorded as {kind}")
 
 
 def _standard_error(row: Mapping[str, Any]) -> float | None:
@@ -126,3 +134,103 @@ def recorded_device(row: Mapping[str, Any]) -> Device:
         bandwidth_bytes_s=0.0,
         source=f"recorded in {row['source']}; cores, clock and peaks were not",
     )
+
+
+def recorded_problem(row: Mapping[str, Any]) -> Problem:
+    """The problem of a row, known by its reference; one in plain Python is its oracle too."""
+    reference = row["reference_source"] or ""
+    return Problem.unstated(
+        row["problem"],
+        row["language"],
+        reference or row["template"] or "",
+        family=row["family"],
+        oracle_source=reference if _says_what_is_computed(reference) else "",
+    )
+
+
+def recorded_kernel(row: Mapping[str, Any], role: Literal["candidate", "reference"]) -> Kernel:
+    """The kernel of a row, or what it was held against; without text where none was published."""
+    parameters, source = row[f"{role}_parameters"], row[f"{role}_source"] or row["template"] or ""
+    plain = role == "reference" and _says_what_is_computed(source)
+    return Kernel(
+        id=row[f"{role}_id"] or "unstated",
+        language="python" if plain else row["language"],
+        source=source,
+        parameters=json.loads(parameters) if parameters else None,
+    )
+
+
+def recorded_failure(row: Mapping[str, Any]) -> Failure | None:
+    """Why the kernel of a row has no time, None where it ran."""
+    if row["status"] == "ok":
+        return None
+    kind = FailureKind(row["status"])
+    return Failure(kind=kind, message=row["status_detail"] or f"recorded as {kind}")
+
+
+def recorded_observation(
+    row: Mapping[str, Any], problem: Problem, kernel: Kernel
+) -> Observation | None:
+    """What a row teaches; None where a kernel ran and was right but was not timed."""
+    failure = None if row["status"] == "reference" else recorded_failure(row)
+    if failure is not None:
+        return _observed(row, problem, kernel, failure)
+    if row["log2_speedup"] is None:
+        return None
+    return _observed(
+        row, problem, kernel, _timing(row, row["log2_speedup"], row["runtime_s"], _cases(row))
+    )
+
+
+def reference_observation(row: Mapping[str, Any], problem: Problem, kernel: Kernel) -> Observation:
+    """The reference of a row at its own speed, as every search begins."""
+    return _observed(row, problem, kernel, _timing(row, 0.0, row["reference_runtime_s"], ()))
+
+
+def _timing(
+    row: Mapping[str, Any],
+    log2_speedup: float,
+    runtime_s: float | None,
+    cases: tuple[CaseTiming, ...],
+) -> Timing:
+    return Timing(
+        log2_speedup=log2_speedup,
+        low=log2_speedup,
+        high=log2_speedup,
+        resolved=True,
+        runtime_s=runtime_s or math.nan,
+        reference_runtime_s=row["reference_runtime_s"] or math.nan,
+        cases=cases,
+    )
+
+
+def _cases(row: Mapping[str, Any]) -> tuple[CaseTiming, ...]:
+    """Times by shape, where the source published them beside those of the reference."""
+    told = json.loads(row["details"]) if row["details"] else {}
+    times, references = told.get("ms") or (), told.get("ref_ms") or ()
+    if len(times) != len(references) or not all(times) or not all(references):
+        return ()
+    return tuple(
+        CaseTiming(
+            case=str(number),
+            log2_ratios=(),
+            runtime_s=time_ms * _MS,
+            reference_runtime_s=reference_ms * _MS,
+        )
+        for number, (time_ms, reference_ms) in enumerate(zip(times, references, strict=True))
+    )
+
+
+def _observed(
+    row: Mapping[str, Any], problem: Problem, kernel: Kernel, outcome: Timing | Failure
+) -> Observation:
+    measurement = Measurement(
+        kernel_id=kernel.id,
+        problem_id=problem.id,
+        device_id=row["device"],
+        toolchain="recorded",
+        timing=outcome if isinstance(outcome, Timing) else None,
+        failure=outcome if isinstance(outcome, Failure) else None,
+        device_s=0.0,
+    )
+    return Observation(kernel=kernel, measurement=measurement)

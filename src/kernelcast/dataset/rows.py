@@ -35,7 +35,7 @@ class Row(Record):
     row_id: str = Field(description="unique in a file: the source's own key, or file and number")
     problem: str = Field(description="what is computed, under its published name and sizes")
     family: str = Field(description="the wider group the problem belongs to")
-    language: str = Field(description="what the source is read as: see `canonical.py`")
+    language: str = Field(description="what the source is read as: see `canonical`")
     backend: str = Field(description="what the kernel is written against: cuda, triton, pytorch")
     device: str = Field(description="the hardware the times are true on, as the source names it")
     template: str | None = Field(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from kernelcast.dataset.keys import problem_group
-from kernelcast.dataset.recordings import recorded_device, recorded_failure
+from kernelcast.dataset.recordings import (
+    recorded_device,
+    recorded_kernel,
+    recorded_observation,
+    recorded_problem,
+)
 from kernelcast.dataset.rows import Rows
-from kernelcast.types import Kernel, Measurement, Observation, Problem, Query, Timing
+from kernelcast.types import Observation, Query
 
 Anchor = Literal["best", "reference"]
 
@@ -33,6 +37,7 @@ TRIED = (
     "log2_speedup",
     "status",
     "status_detail",
+    "details",
     "search_id",
     "step",
     "source",
@@ -90,18 +95,15 @@ def recorded_trials(rows: Rows, anchor: Anchor = "best") -> Iterator[Trials]:
 
 def _trials(rows: list[dict[str, Any]], *, follow: bool) -> Iterator[Trial]:
     first = next((row for row in rows if row["reference_source"] or row["template"]), rows[0])
-    reference = _kernel(first, "reference")
-    problem = Problem.unstated(
-        first["problem"], first["language"], reference.source, family=first["family"]
-    )
-    device = recorded_device(first)
+    reference = recorded_kernel(first, "reference")
+    problem, device = recorded_problem(first), recorded_device(first)
     best, best_log2, best_s = reference, 0.0, math.nan
     seen: set[str] = set()
     for row in rows:
         if row["candidate_id"] in seen:
             continue
         seen.add(row["candidate_id"])
-        kernel, log2 = _kernel(row, "candidate"), row["log2_speedup"]
+        kernel, log2 = recorded_kernel(row, "candidate"), row["log2_speedup"]
         known = row["candidate_source"] is not None or row["candidate_parameters"] is not None
         if row["status"] != "reference" and known:
             query = Query(
@@ -116,48 +118,9 @@ def _trials(rows: list[dict[str, Any]], *, follow: bool) -> Iterator[Trial]:
                 query=query,
                 ok=row["status"] == "ok",
                 log2_speedup=None if log2 is None else log2 - best_log2,
-                observation=observation(row, problem, kernel),
+                observation=recorded_observation(row, problem, kernel),
             )
         if follow and log2 is not None and log2 > best_log2:
             # The text of a search's unedited start is often unpublished: the reference stands in.
             best = kernel if known else reference
             best_log2, best_s = log2, row["runtime_s"] or math.nan
-
-
-def _kernel(row: Mapping[str, Any], role: Literal["candidate", "reference"]) -> Kernel:
-    parameters = row[f"{role}_parameters"]
-    return Kernel(
-        id=row[f"{role}_id"] or "unstated",
-        language=row["language"],
-        source=row[f"{role}_source"] or row["template"] or "",
-        parameters=json.loads(parameters) if parameters else None,
-    )
-
-
-def observation(row: Mapping[str, Any], problem: Problem, kernel: Kernel) -> Observation | None:
-    """What a row teaches; None where a kernel ran and was right but was not timed."""
-    failure = None if row["status"] == "reference" else recorded_failure(row)
-    log2 = row["log2_speedup"]
-    if failure is None and log2 is None:
-        return None
-    timing = None
-    if failure is None:
-        timing = Timing(
-            log2_speedup=log2,
-            low=log2,
-            high=log2,
-            resolved=True,
-            runtime_s=row["runtime_s"] or math.nan,
-            reference_runtime_s=row["reference_runtime_s"] or math.nan,
-            cases=(),
-        )
-    measurement = Measurement(
-        kernel_id=kernel.id,
-        problem_id=problem.id,
-        device_id=row["device"],
-        toolchain="recorded",
-        timing=timing,
-        failure=failure,
-        device_s=0.0,
-    )
-    return Observation(kernel=kernel, measurement=measurement)

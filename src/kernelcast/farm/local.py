@@ -47,7 +47,9 @@ class LocalFarm:
 
     def submit(self, problem: Problem, job: Job) -> Future[Measurement]:
         """Queue a job for the next free slot."""
-        return self._threads.submit(self._backend.measure, problem, job.kernel, job.seed)
+        return self._threads.submit(
+            self._backend.measure, problem, job.kernel, job.seed, job.effort
+        )
 
     def close(self) -> None:
         """Cancel what has not begun, wait for what has, and end the backend's children."""

@@ -22,7 +22,7 @@ _EVIDENCE_FAILURE = 0.98
 # Times have heavier tails than a normal: levels and places, in deviations, of Student's t with four
 # degrees of freedom, whose middle 68% are as wide as a normal's.
 _LEVELS = (0.001, 0.02, 0.158655, 0.5, 0.841345, 0.98, 0.999)
-_PLACES = np.array([-6.28, -2.63, -1.0, 0.0, 1.0, 2.63, 6.28])
+_PLACES = (-6.28, -2.63, -1.0, 0.0, 1.0, 2.63, 6.28)
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,8 @@ class TunedForecaster:
         total = causes.total()
         units = pool.units(told, queries, measured=bool(self._lessons))
         reasons = _Reasons(pool, others, self._lessons)
+        # Speedup falls as runtime rises: the slow side is the low one.
+        runtimes = np.array([told.at(-place) for place in _PLACES])
         answers = []
         for query, unit in zip(queries, units, strict=True):
             key = _key(query)
@@ -87,11 +89,7 @@ class TunedForecaster:
             failure = {kind: chance * count / total for kind, count in causes.items()}
             if query.evidence is not None and query.evidence.failure is not None:
                 failure = {query.evidence.failure.kind: _EVIDENCE_FAILURE}
-            middle = told.log2_runtime[at]
-            # Speedup falls as runtime rises: the slow side is the low one.
-            below, above = told.slow_log2[at] - middle, middle - told.fast_log2[at]
-            speedups = unit - middle - query.anchor_log2_speedup
-            speedups = speedups + _PLACES * np.where(_PLACES < 0.0, below, above)
+            speedups = unit - runtimes[:, at] - query.anchor_log2_speedup
             answers.append(
                 Forecast(
                     forecaster=self.name,

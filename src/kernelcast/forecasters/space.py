@@ -30,6 +30,7 @@ _FEWEST_TIMED = 3  # before a cold model has a say
 _FEWEST_FITTED = 4
 _SHORTLIST, _SHORTLIST_NEAR, _SHORTLIST_PRIOR = 5000, 800, 3000
 _SLOW_SLOPE = 0.25  # what is left of a difference between two slow configurations
+_NO_KNEE = 1e6  # slower than anything
 _LEAST_STD_LOG2 = 0.015  # about 1%: no kernel is known better than it can be timed
 _UNKNOWN_STD_LOG2, _HARDLY_KNOWN_STD_LOG2 = 4.0, 1.5
 _UNCHOSEN_WIDTH = 1.25  # set on the public tuner spaces for 80% coverage
@@ -63,20 +64,39 @@ class Sibling:
 class Predictions:
     """By column, over the whole pool.
 
-    `fast_log2` and `slow_log2` are a standard deviation either side; more is known about the fast
-    side than about the slow one. All may be off together by `level_log2`, a standard deviation too.
+    `mean` and `std` are above `best_log2`, on a scale on which what is slower than the `knee` is
+    drawn together: more is known about the fast side than about the slow one. All may be off
+    together by `level_log2`, a standard deviation too.
     """
 
-    log2_runtime: Floats
-    fast_log2: Floats
-    slow_log2: Floats
-    level_log2: float
+    mean: Floats
+    std: Floats
     p_ok: Floats
+    best_log2: float = 0.0
+    knee: float = _NO_KNEE
+    level_log2: float = 0.0
+
+    def at(self, deviations: float) -> Floats:
+        """Log2 runtime so many standard deviations towards the slow side.
+
+        Each is carried over by itself, not the one standard deviation stretched: from the slow side
+        of the knee, a step that reaches beyond it would lead to times that no kernel has.
+        """
+        middle = _expand(self.mean, self.knee)
+        away = _expand(self.mean + deviations * self.std, self.knee) - middle
+        least = abs(deviations) * _LEAST_STD_LOG2
+        found: Floats = self.best_log2 + middle + np.sign(deviations) * np.hypot(away, least)
+        return found
+
+    @property
+    def log2_runtime(self) -> Floats:
+        """The one in the middle."""
+        return self.at(0.0)
 
     @property
     def std_log2(self) -> Floats:
         """How far a time may be off, both sides and the level taken together."""
-        spread: Floats = np.hypot(0.5 * (self.slow_log2 - self.fast_log2), self.level_log2)
+        spread: Floats = np.hypot(0.5 * (self.at(1.0) - self.at(-1.0)), self.level_log2)
         return spread
 
 
@@ -163,9 +183,9 @@ class SpaceForecaster:
             mean = level + self._prior.above_best_log2()
             unknown = _UNKNOWN_STD_LOG2 if len(timed) == 0 else _HARDLY_KNOWN_STD_LOG2
             if self._prior.knee is None:
-                return Predictions(mean, mean - unknown, mean + unknown, 0.0, p_ok)
-            spread = self._prior.spread
-            return Predictions(mean, mean - spread, mean + spread, unknown, p_ok)
+                return Predictions(mean, np.full_like(mean, unknown), p_ok)
+            spread = np.full_like(mean, self._prior.spread)
+            return Predictions(mean, spread, p_ok, level_log2=unknown)
         # What is far from all measurements is like the first, diverse ones, not like the fast ones
         # that were chosen since.
         target = self._target(timed, np.isin(timed, self._order[: len(self._starts)]))
@@ -184,16 +204,7 @@ class SpaceForecaster:
             std * _UNCHOSEN_WIDTH * np.clip(np.sqrt((errors + 4.0) / (len(timed) + 4.0)), 0.7, 3.0)
         )
         mean, std = self._in_units(mean, std, target, every)
-        fast, middle, slow = (
-            target.best_log2 + _expand(mean + side * std, target.knee) for side in (-1.0, 0.0, 1.0)
-        )
-        return Predictions(
-            log2_runtime=middle,
-            fast_log2=middle - np.hypot(middle - fast, _LEAST_STD_LOG2),
-            slow_log2=middle + np.hypot(slow - middle, _LEAST_STD_LOG2),
-            level_log2=0.0,
-            p_ok=p_ok,
-        )
+        return Predictions(mean, std, p_ok, best_log2=target.best_log2, knee=target.knee)
 
     def _target(self, timed: Rows, typical: Flags | None = None) -> _Target:
         above_best = self._log2_runtime[timed] - self._log2_runtime[timed].min()

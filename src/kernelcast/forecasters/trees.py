@@ -9,6 +9,7 @@ known (`_tuned.py`). Both need no key, no GPU and milliseconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from kernelcast.forecasters._source import SourceForecaster
 from kernelcast.forecasters._tuned import DeviceTimes, Elsewhere, TunedForecaster
@@ -26,7 +27,12 @@ class TreesForecaster:
 
     def __init__(self, elsewhere: Elsewhere | None = None, model: str | None = None) -> None:
         self._tuned = TunedForecaster(elsewhere)
-        self._written = SourceForecaster(path=model)
+        self._model = model
+
+    @cached_property
+    def _written(self) -> SourceForecaster:
+        """Reads the trained trees, which a run of a template's configurations never needs."""
+        return SourceForecaster(path=self._model)
 
     def quote(self, queries: Sequence[Query]) -> Spend:
         """Trees cost milliseconds."""
@@ -41,14 +47,14 @@ class TreesForecaster:
 
     def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
         """One forecast a query, in order."""
-        answers: dict[int, Forecast] = {}
-        for part in (self._tuned, self._written):
-            places = [
-                place
-                for place, query in enumerate(queries)
-                if (query.candidate.parameters is not None) is (part is self._tuned)
-            ]
-            told = part.forecast([queries[place] for place in places])
-            answers |= dict(zip(places, told, strict=True))
+        tuned = [query for query in queries if query.candidate.parameters is not None]
+        written = [query for query in queries if query.candidate.parameters is None]
+        of_tuned = iter(self._tuned.forecast(tuned))
+        of_written = iter(self._written.forecast(written) if written else ())
         signed = {"forecaster": self.name}
-        return [answers[place].model_copy(update=signed) for place in range(len(queries))]
+        return [
+            next(of_written if query.candidate.parameters is None else of_tuned).model_copy(
+                update=signed
+            )
+            for query in queries
+        ]

@@ -55,6 +55,7 @@ def load_problem(name_or_path: str | Path) -> Problem:
     _check_signature(problem, toml)
     for case in problem.cases:
         _check_case(problem, case, toml)
+    _check_hidden(problem, toml)
     _check_reference(problem, folder / "reference.py")
     return problem
 
@@ -84,6 +85,8 @@ def _check_signature(problem: Problem, toml: Path) -> None:
         raise ProblemError(f"{toml}: {', '.join(sorted(twice))} is named twice; rename one")
     if odd := [name for name in (*every, problem.entry) if not name.isidentifier()]:
         raise ProblemError(f"{toml}: {odd[0]!r} cannot be a name in code; rename it")
+    if problem.language == "opencl" and problem.entry == "kernel":
+        raise ProblemError(f"{toml}: `kernel` is a keyword of OpenCL C; name the entry otherwise")
     roles = {argument.role for argument in problem.arguments}
     if missing := {"input", "output"} - roles:
         raise ProblemError(f"{toml}: add an argument with role = {missing.pop()!r}")
@@ -110,6 +113,23 @@ def _check_case(problem: Problem, case: Case, toml: Path) -> None:
         _check_fill(argument, case, where)
     positive("[work] flops", problem.flops)
     positive("[work] bytes", problem.bytes)
+
+
+def _check_hidden(problem: Problem, toml: Path) -> None:
+    if problem.hidden is None:
+        return
+    bounds = problem.hidden.dimensions
+    where = f"{toml}: [hidden]"
+    if set(bounds) != set(problem.dimensions):
+        raise ProblemError(f"{where}: dimensions must be exactly {', '.join(problem.dimensions)}")
+    for name, (low, high) in bounds.items():
+        if not 1 <= low <= high:
+            raise ProblemError(f"{where}: {name} = [{low}, {high}] must be [low, high], from 1 on")
+    try:
+        for constraint in problem.hidden.constraints:
+            evaluate(constraint, {name: low for name, (low, _) in bounds.items()})
+    except (ProblemError, ArithmeticError, TypeError) as error:
+        raise ProblemError(f"{where}: {error}") from error
 
 
 def _check_fill(argument: Argument, case: Case, where: str) -> None:

@@ -1,18 +1,37 @@
-"""A language model as proposer: a parent and its measured result in, a rewritten kernel out.
+"""A language model as proposer: a parent, its result and its past in; an edited kernel out.
 
-Nothing is compiled or judged here; an answer without a kernel is told in `Proposals.failure`.
+The model improves the parent, crosses it with a second one or puts right what was sent back, by
+search/replace edits or a whole source, and says what it did. Nothing is compiled or judged here; an
+answer without a kernel, or with an edit that does not apply, is told in `Proposals.failure`.
+
+What all questions of a run have in common comes first in the prompt, then what all of a parent
+have, so that a server with a prefix cache reads it once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from string import Template
-from typing import Any
+from typing import Any, get_args
+
+import numpy as np
 
 from kernelcast.canonical import kernel_id
-from kernelcast.llm import Client, Endpoint, Message, device_text, problem_text
+from kernelcast.llm import (
+    Client,
+    Endpoint,
+    Reply,
+    Request,
+    device_text,
+    history_text,
+    problem_text,
+)
 from kernelcast.types import (
+    Attempt,
+    Claim,
     Kernel,
+    Move,
     ProposalRequest,
     Proposals,
     Resource,
@@ -21,13 +40,33 @@ from kernelcast.types import (
     content_hash,
 )
 
+_MOVES: tuple[Move, ...] = get_args(Move)
+_LONGEST_IDEA = 300
+_MOST_MOVES = 4
+_SHOWN_SEARCH = 60
+_TRIED_OFTEN = 3  # fruitless requests in a row from which on the model is told of them
+
+_TEXT = {"type": "string"}
+_EDIT = {
+    "type": "object",
+    "properties": {"search": _TEXT, "replace": _TEXT},
+    "required": ["search", "replace"],
+    "additionalProperties": False,
+}
 _SCHEMA = {
     "type": "object",
     "properties": {
-        "idea": {"type": "string", "maxLength": 300},
-        "kernel": {"type": "string"},
+        # Less than is kept: longer bounds take llama.cpp's grammar minutes.
+        "idea": {"type": "string", "maxLength": 200},
+        "moves": {
+            "type": "array",
+            "items": {"type": "string", "enum": list(_MOVES)},
+            "maxItems": _MOST_MOVES,
+        },
+        "edits": {"type": "array", "items": _EDIT},
+        "kernel": _TEXT,
     },
-    "required": ["idea", "kernel"],
+    "required": ["idea", "moves"],
     "additionalProperties": False,
 }
 
@@ -35,31 +74,35 @@ _SCHEMA = {
 class LlmProposer:
     """Proposes by asking an OpenAI-compatible endpoint; `endpoint` takes `llm.Endpoint`'s fields.
 
-    One question a kernel wanted, each with a seed of its own.
+    One question a kernel wanted, each with a seed of its own. Of the requests that come with a
+    second parent, a share of `cross_share` asks to cross the two.
     """
 
     name = "llm"
+    repairs = True
 
     def __init__(
         self,
         *,
         max_output_tokens: int = 16384,
         temperature: float | None = 1.0,
+        cross_share: float = 0.25,
         concurrency: int = 2,
         **endpoint: Any,
     ) -> None:
         self.concurrency = concurrency
         self._max_output_tokens = max_output_tokens
         self._temperature = temperature
-        self._client = Client(Endpoint.from_options(endpoint))
-        self._system = _prompt("system.txt")
-        self._user = Template(_prompt("user.txt"))
+        self._cross_share = cross_share
+        options = {**endpoint, "concurrency": max(1, concurrency)}
+        self._client = Client(Endpoint.from_options(options))
+        self._system = _prompt("system.txt").substitute(moves=", ".join(_MOVES))
+        self._user = _prompt("user.txt")
+        self._tasks = {name: _prompt(f"{name}.txt") for name in ("improve", "cross", "repair")}
 
     def quote(self, request: ProposalRequest) -> Spend:
         """The most that the kernels can cost, with every retry needed."""
-        each = self._client.quote(
-            self._messages(request), schema=_SCHEMA, max_output_tokens=self._max_output_tokens
-        )
+        each = self._client.quote(self._question(request, 0))
         return {
             Resource.PROPOSAL_TOKENS: float(request.count * each.tokens),
             Resource.PROPOSAL_USD: request.count * each.usd,
@@ -67,37 +110,33 @@ class LlmProposer:
 
     def propose(self, request: ProposalRequest) -> Proposals:
         """Up to `request.count` kernels, fewer where an answer held none."""
-        kernels, usages, failures = [], [], []
+        edited = request.repair.kernel if request.repair else request.parent
+        language = request.problem.language
+        kernels: list[Kernel] = []
+        claims: dict[str, Claim] = {}
+        missed: list[Attempt] = []
+        usages, failures = [], []
         for index in range(request.count):
-            answer = self._client.complete(
-                self._messages(request),
-                schema=_SCHEMA,
-                max_output_tokens=self._max_output_tokens,
-                # Servers differ in how large a seed they take; 31 bits fit all.
-                seed=int(content_hash(f"{request.seed}/{index}"), 16) % 2**31,
-                temperature=self._temperature,
-            )
+            answer = self._client.ask(self._question(request, index))
             usages.append(answer.usage)
-            source = (answer.parsed or {}).get("kernel")
-            language = request.problem.language
-            if isinstance(source, str) and source.strip():
-                kernels.append(
-                    Kernel(id=kernel_id(source, language), language=language, source=source)
-                )
-            else:
-                failures.append(answer.error or "the answer holds no kernel")
+            source, failure = _written(answer, edited.source)
+            if failure:
+                failures.append(failure)
+                if answer.parsed:
+                    missed.append(Attempt(claim=_claim(answer.parsed), outcome=failure))
+                continue
+            kernel = Kernel(id=kernel_id(source, language), language=language, source=source)
+            kernels.append(kernel)
+            claims[kernel.id] = _claim(answer.parsed or {})
         return Proposals(
             kernels=tuple(kernels),
-            usage=Usage(
-                input_tokens=sum(usage.input_tokens for usage in usages),
-                output_tokens=sum(usage.output_tokens for usage in usages),
-                usd=sum(usage.usd for usage in usages),
-                seconds=sum(usage.seconds for usage in usages),
-            ),
+            claims=claims,
+            missed=tuple(missed),
+            usage=Usage.total(usages),
             failure="; ".join(failures),
         )
 
-    def _messages(self, request: ProposalRequest) -> list[Message]:
+    def _question(self, request: ProposalRequest, index: int) -> Request:
         user = self._user.substitute(
             problem=problem_text(request.problem),
             atol=request.problem.tolerance.atol,
@@ -105,18 +144,94 @@ class LlmProposer:
             device=device_text(request.device),
             parent=request.parent.source.strip(),
             result=_result_text(request),
+            history=history_text(request.history) or "Nothing yet.",
+            task=self._task(request),
         )
-        return [{"role": "system", "content": self._system}, {"role": "user", "content": user}]
+        return Request(
+            messages=[
+                {"role": "system", "content": self._system},
+                {"role": "user", "content": user},
+            ],
+            schema=_SCHEMA,
+            max_output_tokens=self._max_output_tokens,
+            # Servers differ in how large a seed they take; 31 bits fit all.
+            seed=int(content_hash(f"{request.seed}/{index}"), 16) % 2**31,
+            temperature=self._temperature,
+        )
+
+    def _task(self, request: ProposalRequest) -> str:
+        if request.repair is not None:
+            return self._tasks["repair"].substitute(
+                complaint=request.repair.complaint.strip(),
+                kernel=request.repair.kernel.source.strip(),
+            )
+        crosses = np.random.default_rng(request.seed).random() < self._cross_share
+        if request.partner is not None and crosses:
+            task = self._tasks["cross"].substitute(
+                speed=_speed_text(request.partner_log2_speedup),
+                partner=request.partner.source.strip(),
+            )
+        else:
+            task = self._tasks["improve"].template
+        if request.fruitless >= _TRIED_OFTEN:
+            task += f"\n\nThe last {request.fruitless} answers brought no new kernel: do otherwise."
+        return task
+
+
+def apply_edits(source: str, edits: Sequence[Any]) -> tuple[str, str]:
+    """The source with the edits made in order, and why one cannot be made: one of the two is empty.
+
+    Each edit holds `search`, which must occur exactly once in the text so far, and `replace`.
+    """
+    for number, edit in enumerate(edits, start=1):
+        found = edit if isinstance(edit, Mapping) else {}
+        search, replace = found.get("search"), found.get("replace")
+        if not isinstance(search, str) or not isinstance(replace, str) or not search:
+            return "", f"edit {number} is no text to search and its replacement"
+        if (times := source.count(search)) != 1:
+            shown = " ".join(search.split())[:_SHOWN_SEARCH]
+            return "", f"edit {number} does not apply: its search occurs {times} times: {shown}"
+        source = source.replace(search, replace)
+    return source, ""
+
+
+def _written(answer: Reply, edited: str) -> tuple[str, str]:
+    """The source in an answer, and why there is none: one of the two is empty."""
+    parsed = answer.parsed or {}
+    kernel, edits = parsed.get("kernel"), parsed.get("edits")
+    if isinstance(kernel, str) and kernel.strip():
+        return kernel, ""
+    if isinstance(edits, list) and edits:
+        source, failure = apply_edits(edited, edits)
+        return source, failure or ("" if source.strip() else "the edits leave no kernel")
+    reason = f" ({answer.error})" if answer.error else ""
+    return "", f"the answer holds no kernel and no edits{reason}"
+
+
+def _claim(parsed: Mapping[str, Any]) -> Claim:
+    idea, moves = parsed.get("idea"), parsed.get("moves")
+    # Where no grammar binds it, a model spells as it likes.
+    stated = moves if isinstance(moves, list) else []
+    named = [f"{each}".lower().replace("ize", "ise") for each in stated]
+    known: dict[str, Move] = {move: move for move in _MOVES}
+    return Claim(
+        idea=" ".join(idea.split())[:_LONGEST_IDEA] if isinstance(idea, str) else "",
+        moves=tuple(dict.fromkeys(known.get(name, "other") for name in named)),
+    )
 
 
 def _result_text(request: ProposalRequest) -> str:
     origin = "measured" if request.parent_measured else "forecast, not measured"
     return (
         f"{request.parent_runtime_s * 1e3:.4g} ms (geometric mean of the timed cases), "
-        f"{2.0**request.parent_log2_speedup:.3g} times as fast as the reference ({origin})"
+        f"{_speed_text(request.parent_log2_speedup)} ({origin})"
     )
 
 
-def _prompt(name: str) -> str:
+def _speed_text(log2_speedup: float) -> str:
+    return f"{2.0**log2_speedup:.3g} times as fast as the reference"
+
+
+def _prompt(name: str) -> Template:
     folder = resources.files("kernelcast.proposers") / "prompts"
-    return (folder / name).read_text(encoding="utf-8").strip()
+    return Template((folder / name).read_text(encoding="utf-8").strip())

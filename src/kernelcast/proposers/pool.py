@@ -29,6 +29,7 @@ class PoolProposer:
 
     name = "pool"
     concurrency = 0
+    repairs = False
 
     def __init__(
         self,
@@ -58,18 +59,18 @@ class PoolProposer:
         size = len(self._members)
         count = min(request.count, size)
         if self._ordered:
-            ends = (request.ordinal * count, (request.ordinal + 1) * count)
+            end = request.proposed + count
             kernels = (
-                self._kernel(request.problem, at) for at in range(ends[0], min(ends[1], size))
+                self._kernel(request.problem, at) for at in range(request.proposed, min(end, size))
             )
-            return Proposals(kernels=tuple(kernels), exhausted=ends[1] >= size)
+            return Proposals(kernels=tuple(kernels), exhausted=end >= size)
         if request.fruitless < _SWEEP_AFTER:
             # Where the parent's neighbourhood has nothing new, look ever further away.
             share = self._local * 0.5**request.fruitless
             near = self._neighbours(request.parent, int(rng.binomial(count, share)), rng)
             drawn = np.concatenate([near, rng.permutation(size)])
         else:
-            drawn = (request.ordinal * count + np.arange(size)) % size
+            drawn = (request.proposed + np.arange(size)) % size
         chosen = list(dict.fromkeys(drawn.tolist()))[:count]
         return Proposals(kernels=tuple(self._kernel(request.problem, index) for index in chosen))
 

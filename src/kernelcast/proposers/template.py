@@ -31,6 +31,7 @@ class TemplateProposer:
     local: float = 0.7
     name: str = "template"
     concurrency: int = 0
+    repairs: bool = False
 
     def quote(self, request: ProposalRequest) -> Spend:
         """Templates are free."""

@@ -57,6 +57,13 @@ def summary(state: State) -> dict[str, Any]:
             "expected_calibration_error": calibration.expected_calibration_error,
             "coverage_of_80_percent_interval": calibration.coverage_80,
         },
+        "stages": {
+            name: {
+                **sums.model_dump(exclude={"crps_sum"}),
+                "crps_log2": sums.crps_sum / sums.met if sums.met else None,
+            }
+            for name, sums in state.stages.items()
+        },
         "ended": state.ended,
     }
 
@@ -78,6 +85,17 @@ def summary_table(state: State, title: str) -> Table:
     )
     table.add_row("budget", _budget_text(state))
     table.add_row("calibration", _calibration_text(state))
+    for name, sums in state.stages.items():
+        right = f", alone CRPS {sums.crps_sum / sums.met:.3f}" if sums.met else ""
+        if sums.objected:
+            right += (
+                f", objected to {sums.objected}: of {sums.objections_met} measured all the same, "
+                f"{sums.objections_right} rightly"
+            )
+        cost = f", {sums.tokens:,} tokens, ${sums.usd:.4f}" if sums.tokens else ""
+        table.add_row(
+            f"stage {name}", f"asked {sums.asked}, changed {sums.changed} decisions{cost}{right}"
+        )
     if state.ended:
         table.add_row("ended", state.ended)
     return table

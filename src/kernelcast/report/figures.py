@@ -1,4 +1,4 @@
-"""Figures: what runs found by how many measurements, and how good forecasts were."""
+"""Figures: what runs found by how many measurements, how arms compare, how good forecasts were."""
 
 from __future__ import annotations
 
@@ -9,33 +9,9 @@ from typing import Any
 import numpy as np
 
 from kernelcast.evaluation import Evaluation
-from kernelcast.events import Measured
-from kernelcast.store import Run
+from kernelcast.report.curves import drawn_out, mean_interval
 
 _COLOURS = ("#1f6feb", "#d1582b", "#2b8a3e", "#8250df")
-
-
-def best_so_far(run: Run) -> list[float]:
-    """Log2 speedup of the best kernel after each measurement of the search.
-
-    A kernel counts with its confirmation, the second measurement; the first was picked for being
-    high. One that was never confirmed never was the best.
-    """
-    measured: list[str] = []
-    confirmed: dict[str, float] = {}
-    for event in run.events("measured"):
-        assert isinstance(event, Measured)
-        measurement = event.measurement
-        if event.purpose == "search":
-            measured.append(measurement.kernel_id)
-        elif event.purpose == "confirmation" and measurement.log2_speedup is not None:
-            confirmed[measurement.kernel_id] = measurement.log2_speedup
-    curve: list[float] = []
-    best = 0.0
-    for key in measured:
-        best = max(best, confirmed.get(key, 0.0))
-        curve.append(best)
-    return curve
 
 
 def draw_best_so_far(arms: Mapping[str, Sequence[Sequence[float]]], path: Path, title: str) -> Path:
@@ -47,19 +23,60 @@ def draw_best_so_far(arms: Mapping[str, Sequence[Sequence[float]]], path: Path, 
         for speedup in speedups:
             if len(speedups) > 1:
                 axes.step(
-                    range(1, len(speedup) + 1), speedup, where="post", color=colour, alpha=0.3, lw=1
+                    range(1, len(speedup) + 1), speedup, where="mid", color=colour, alpha=0.3, lw=1
                 )
         shortest = min(map(len, speedups), default=0)
         if shortest:
             logs = np.log2(np.stack([speedup[:shortest] for speedup in speedups]))
             mean = 2.0 ** logs.mean(axis=0)
-            axes.step(range(1, shortest + 1), mean, where="post", color=colour, lw=2.5, label=name)
+            axes.step(range(1, shortest + 1), mean, where="mid", color=colour, lw=2.5, label=name)
     axes.set_xlabel("measurements")
     axes.set_ylabel("best speedup over the seed kernel (measured twice)")
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}x")
     _plain(axes, title)
     axes.legend(frameon=False, loc="lower right")
+    return _saved(figure, path)
+
+
+def draw_comparison(
+    arms: Mapping[str, Sequence[Sequence[float]]], against: str, path: Path, title: str
+) -> Path:
+    """Best so far of each arm, and what it has over the arm `against`, with 95% bands; a PNG.
+
+    `arms` are log2 speedups by measurements, one curve a seed, in the same order for all arms. The
+    bands of two arms may overlap and their difference still be sure: seeds are compared in pairs.
+    """
+    figure, (found, gained) = _pyplot().subplots(1, 2, figsize=(12.0, 4.5), dpi=120)
+    length = max((len(curve) for curves in arms.values() for curve in curves), default=0)
+    steps = np.arange(1, length + 1)
+    whole = {
+        name: drawn_out(curves, length)
+        for name, curves in arms.items()
+        if curves and all(map(len, curves))
+    }
+    for place, (name, curves) in enumerate(whole.items()):
+        colour = _COLOURS[place % len(_COLOURS)]
+        panels = [(found, curves)]
+        if name != against and against in whole:
+            panels.append((gained, curves - whole[against]))
+        for axes, rows in panels:
+            mean, low, high = (2.0**each for each in mean_interval(rows))
+            axes.step(steps, mean, where="mid", color=colour, lw=2.5, label=name)
+            if len(rows) > 1:
+                axes.fill_between(steps, low, high, step="mid", color=colour, alpha=0.15)
+    gained.axhline(1.0, color="#999999", lw=1, ls=":")
+    _plain(found, title)
+    _plain(gained, "in pairs, seed by seed")
+    found.set_ylabel("best speedup over the seed kernel (measured twice)")
+    gained.set_ylabel(f"speedup over {against}")
+    found.set_yscale("log", base=2)
+    for axes in (found, gained):
+        axes.set_xlabel("measurements")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.yaxis.set_major_formatter("{x:.3g}x")
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, loc="lower right")
     return _saved(figure, path)
 
 
@@ -115,17 +132,14 @@ def draw_found(arms: Mapping[str, Sequence[Sequence[float]]], path: Path, title:
     """Fraction of the best recorded against measurements: mean and quartiles of each arm; a PNG."""
     figure, axes = _pyplot().subplots(figsize=(7.5, 4.5), dpi=120)
     for (name, curves), colour in zip(arms.items(), _COLOURS, strict=False):
-        length = max(map(len, curves), default=0)
-        # A run that ended early has found what it has found.
-        whole = np.array(
-            [[*curve, *[curve[-1]] * (length - len(curve))] for curve in curves if curve]
-        )
-        if not whole.size:
+        begun = [curve for curve in curves if curve]
+        if not begun:
             continue
-        steps = range(1, length + 1)
+        whole = drawn_out(begun, max(map(len, begun)))
+        steps = range(1, whole.shape[1] + 1)
         low, high = np.quantile(whole, [0.25, 0.75], axis=0)
-        axes.step(steps, whole.mean(axis=0), where="post", color=colour, lw=2.5, label=name)
-        axes.fill_between(steps, low, high, step="post", color=colour, alpha=0.12)
+        axes.step(steps, whole.mean(axis=0), where="mid", color=colour, lw=2.5, label=name)
+        axes.fill_between(steps, low, high, step="mid", color=colour, alpha=0.12)
     axes.set_xlabel("measurements")
     axes.set_ylabel("best found / best recorded")
     _plain(axes, title)

@@ -41,8 +41,11 @@ from kernelcast.testing.fakes import (
     synthetic_problem,
 )
 from kernelcast.types import (
+    Attempt,
+    Audit,
     Candidate,
     Case,
+    Claim,
     FailureKind,
     Forecast,
     Job,
@@ -53,6 +56,7 @@ from kernelcast.types import (
     Problem,
     ProposalRequest,
     Query,
+    Repair,
     Resource,
     Spend,
     Usage,
@@ -131,6 +135,38 @@ class ProposerContract:
             proposer.propose(self.request(2, seed=6))
             assert proposer.propose(self.request(3, seed=5)).kernels == first
             assert self.make().propose(self.request(3, seed=5)).kernels == first
+
+    def test_claims_are_of_what_was_proposed(self) -> None:
+        """`claims` are by the ids of the answer's own kernels."""
+        answer = self.make().propose(self.request(3, seed=7))
+        assert set(answer.claims) <= {kernel.id for kernel in answer.kernels}
+
+    def test_a_past_and_a_partner_are_no_reason_to_stumble(self) -> None:
+        """A lineage's history and a second parent may be used or not; the answer is as valid."""
+        partner = make_kernel("void other() {}\n")
+        tried = (
+            Attempt(claim=Claim(idea="wider", moves=("vectorise",)), outcome="compile_error"),
+            Attempt(claim=Claim(), outcome="measured", log2_change=0.5, measured=True),
+        )
+        for seed in range(4):
+            past = {"partner": partner, "partner_log2_speedup": 1.0, "history": tried}
+            self._assert_answers(self.request(2, seed).model_copy(update=past))
+
+    def test_what_is_sent_back_is_answered(self) -> None:
+        """Who `repairs` answers a kernel that was sent back with one kernel, or says why not."""
+        if self.make().repairs:
+            repair = Repair(kernel=make_kernel("void broken( {}\n"), complaint="expected ')'")
+            self._assert_answers(self.request(1, seed=8).model_copy(update={"repair": repair}))
+
+    def _assert_answers(self, request: ProposalRequest) -> None:
+        proposer = self.make()
+        quote = proposer.quote(request)
+        answer = proposer.propose(request)
+        assert len(answer.kernels) <= request.count
+        assert answer.kernels or answer.exhausted or answer.failure
+        assert set(answer.claims) <= {kernel.id for kernel in answer.kernels}
+        tokens, usd = Resource.PROPOSAL_TOKENS, Resource.PROPOSAL_USD
+        _assert_covered(quote, answer.usage, tokens=tokens, usd=usd)
 
 
 def _assert_covered(quote: Spend, usage: Usage, *, tokens: Resource, usd: Resource) -> None:
@@ -242,7 +278,9 @@ def _beliefs(forecast: Forecast) -> Forecast:
 
 
 class PolicyContract:
-    """Holds a `Policy` to its contract."""
+    """Holds a `Policy` to its contract; a baseline that ignores forecasts sets `heeds` to False."""
+
+    heeds: bool = True
 
     def make(self) -> Policy:
         """The policy under test."""
@@ -298,6 +336,57 @@ class PolicyContract:
         assert policy.decide(pool, view) == first == self.make().decide(pool, view)
         assert all(decision.reason for decision in first.values())
 
+    def test_stagnation_stops_nothing(self) -> None:
+        """However long the last new best is ago, a full pool moves on, within its members."""
+        policy = self.make()
+        pool = _pool(policy.pool_size)
+        for stale in (0, 30, 10_000):
+            decided = policy.decide(pool, make_view(stale=stale, measured=stale, free_slots=2))
+            assert decided
+            assert set(decided) <= {candidate.kernel_id for candidate in pool}
+
+    def test_what_was_objected_to_is_dropped(self) -> None:
+        """Not measured unless audited, where audits bear objections out and others are open."""
+        policy = self.make()
+        size = max(policy.pool_size, 2)
+        pool = [_objected(each) if each.ordinal < size // 2 else each for each in _pool(size)]
+        view = make_view(proposals_exhausted=True, audits=_clean_audits())
+        decided = policy.decide(pool, view)
+        for candidate in pool[: size // 2] if self.heeds else ():
+            assert decided[candidate.kernel_id].action in ("drop", "audit")
+
+    def test_an_objection_is_never_trusted(self) -> None:
+        """A kernel that is not what it claims to be is no parent."""
+        policy = self.make()
+        pool = [_objected(each) for each in _close_behind(policy.pool_size)]
+        for audits in ((), _clean_audits()):
+            decided = policy.decide(pool, make_view(free_slots=2, audits=audits))
+            assert all(decision.action != "trust" for decision in decided.values())
+
+    def test_doubt_ends_a_chain_of_trust(self) -> None:
+        """What descends from guesswork is not trusted, be its own forecast ever so sure."""
+        policy = self.make()
+        pool = [
+            each.model_copy(update={"chain_std": 3.0}) for each in _close_behind(policy.pool_size)
+        ]
+        decided = policy.decide(pool, make_view(free_slots=2, audits=_clean_audits()))
+        assert all(decision.action != "trust" for decision in decided.values())
+
+    def test_no_forecaster_can_close_the_search(self) -> None:
+        """Of a full pool of several, something is measured, be all of it ruled out or objected to.
+
+        A policy that judges candidates one by one may rule out each of them.
+        """
+        policy = self.make()
+        if policy.pool_size == 1:
+            return
+        hopeless = [make_candidate(index, -9.0, 0.01) for index in range(policy.pool_size)]
+        for pool in (hopeless, [_objected(each) for each in hopeless]):
+            for measured in range(5):
+                view = make_view(measured=measured, audits=_clean_audits())
+                decided = policy.decide(pool, view).values()
+                assert any(each.action in ("measure", "audit") for each in decided)
+
 
 def _pool(count: int, *, forecasts: bool = True) -> list[Candidate]:
     means = np.random.default_rng(0).normal(0.0, 1.0, size=count)
@@ -306,6 +395,22 @@ def _pool(count: int, *, forecasts: bool = True) -> list[Candidate]:
         make_candidate(index, float(mean) if forecasts else None, float(width))
         for index, (mean, width) in enumerate(zip(means, widths, strict=True))
     ]
+
+
+def _close_behind(count: int) -> list[Candidate]:
+    """Candidates that are surely a little slower than the incumbent: as parents, good enough."""
+    return [make_candidate(index, -0.15, 0.02) for index in range(count)]
+
+
+def _objected(candidate: Candidate) -> Candidate:
+    assert candidate.forecast is not None
+    forecast = candidate.forecast.model_copy(update={"objection": "nothing has changed"})
+    return candidate.model_copy(update={"forecast": forecast})
+
+
+def _clean_audits() -> tuple[Audit, ...]:
+    """Enough of them to believe the forecasts: what was unlikely never was a new best."""
+    return tuple(Audit(p_new_best=0.05 * (index % 10), new_best=False) for index in range(300))
 
 
 # ---------------------------------------------------------------------------------- strategy
@@ -325,41 +430,48 @@ class StrategyContract:
             members = {node.kernel_id for node in archive}
             for count in range(1, size + 3):
                 for seed in range(5):
-                    chosen = self.make().select(archive, count, seed)
-                    assert 1 <= len(chosen) <= count
-                    assert set(chosen) <= members
-                    assert len(set(chosen)) == len(chosen), f"twice the same parent: {chosen}"
+                    for stale in (0, 1_000):
+                        chosen = self.make().select(archive, count, seed, stale=stale)
+                        assert 1 <= len(chosen) <= count
+                        assert set(chosen) <= members
+                        assert len(set(chosen)) == len(chosen), f"twice the same: {chosen}"
 
     def test_the_seed_decides_and_the_order_of_the_archive_does_not(self) -> None:
-        """Same archive and seed, same parents."""
+        """Same archive, seed and stagnation, same parents, whatever was asked before."""
         archive = _archive(30)
         shuffled = [archive[i] for i in np.random.default_rng(1).permutation(len(archive))]
+        strategy = self.make()
         for seed in range(10):
-            first = self.make().select(archive, 5, seed)
-            assert self.make().select(archive, 5, seed) == first
-            assert self.make().select(shuffled, 5, seed) == first
+            for stale in (0, 1_000):
+                first = self.make().select(archive, 5, seed, stale=stale)
+                assert strategy.select(archive, 5, seed, stale=stale) == first
+                assert strategy.select(shuffled, 5, seed, stale=stale) == first
 
     def test_a_lost_ancestor_does_no_harm(self) -> None:
         """Kernels whose parents were evicted can still be chosen."""
         orphans = [node for node in _archive(30) if node.origin != "seed"][5:]
-        assert self.make().select(orphans, 3, 0)
+        for stale in (0, 1_000):
+            assert self.make().select(orphans, 3, 0, stale=stale)
 
 
 def _archive(size: int) -> list[Node]:
-    """A seed and its descendants, ties and forecasts among them."""
+    """A seed and its descendants: ties, forecasts with their doubt, several kinds of kernels."""
     rng = np.random.default_rng(0)
     nodes = [
         Node(kernel_id=content_hash("node 0"), parent_id=None, log2_speedup=0.0, origin="seed")
     ]
     for index in range(1, size):
         parent = nodes[int(rng.integers(len(nodes)))]
+        guessed = index % 5 == 0
         nodes.append(
             Node(
                 kernel_id=content_hash(f"node {index}"),
                 parent_id=parent.kernel_id,
                 log2_speedup=float(rng.integers(-2, 3)) / 2,
-                origin="forecast" if index % 5 == 0 else "measured",
+                origin="forecast" if guessed else "measured",
                 visits=int(rng.integers(4)),
+                std_log2=0.1 if guessed else 0.0,
+                behaviour=(int(rng.integers(3)), int(rng.integers(2))),
             )
         )
     return nodes
@@ -442,6 +554,15 @@ class BackendContract:
             self._assert_named(backend, kernel, measurement)
         assert measurement.failure is not None
         assert measurement.failure.kind is FailureKind.WRONG_RESULT
+
+    def test_care_is_recorded(self) -> None:
+        """A measurement says with what effort it was made and what confined the kernel."""
+        problem, kernel = self.problem(), self._kernel(self.broken_source())
+        with closing(self.make()) as backend:
+            assert backend.measure(problem, kernel, seed=4).effort == "screening"
+            measurement = backend.measure(problem, kernel, seed=4, effort="normal")
+            assert measurement.effort == "normal"
+            assert measurement.sandbox == getattr(backend, "level", measurement.sandbox)
 
     def test_evidence_names_its_kernel(self) -> None:
         """What compiles has evidence without a failure."""

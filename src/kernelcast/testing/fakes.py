@@ -28,6 +28,7 @@ from kernelcast.events import (
     RunSpec,
     RunStarted,
     Settled,
+    Unanswered,
     Voided,
 )
 from kernelcast.types import (
@@ -38,6 +39,7 @@ from kernelcast.types import (
     CaseTiming,
     Decision,
     Device,
+    Effort,
     Evidence,
     Failure,
     FailureKind,
@@ -139,7 +141,9 @@ class SyntheticBackend:
             failure = Failure(kind=FailureKind.COMPILE_ERROR, message="no entry point")
         return Evidence(kernel_id=kernel.id, toolchain=self.toolchain, failure=failure)
 
-    def measure(self, problem: Problem, kernel: Kernel, seed: int) -> Measurement:
+    def measure(
+        self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
+    ) -> Measurement:
         """The made-up time of this kernel, whatever the seed."""
         del seed
         failure = self.inspect(problem, kernel).failure
@@ -155,6 +159,7 @@ class SyntheticBackend:
             timing=timing,
             failure=failure,
             device_s=0.01,
+            effort=effort,
         )
 
     def close(self) -> None:
@@ -202,7 +207,9 @@ class RendezvousBackend(SyntheticBackend):
         self._parties = parties
         self._hold_s = hold_s
 
-    def measure(self, problem: Problem, kernel: Kernel, seed: int) -> Measurement:
+    def measure(
+        self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
+    ) -> Measurement:
         """Wait for the others, then make up a time; raise where they do not come."""
         running = self._folder / f"{seed}.running"
         running.touch()
@@ -215,7 +222,7 @@ class RendezvousBackend(SyntheticBackend):
                     raise SetupError(f"fewer than {self._parties} measurements ran together")
                 time.sleep(0.002)
             time.sleep(self._hold_s)
-            return super().measure(problem, kernel, seed)
+            return super().measure(problem, kernel, seed, effort)
         finally:
             running.unlink()
 
@@ -227,9 +234,11 @@ class RendezvousBackend(SyntheticBackend):
 class BrokenBackend(SyntheticBackend):
     """A backend that cannot work at all."""
 
-    def measure(self, problem: Problem, kernel: Kernel, seed: int) -> Measurement:
+    def measure(
+        self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
+    ) -> Measurement:
         """Say so."""
-        del problem, kernel, seed
+        del problem, kernel, seed, effort
         raise SetupError("there is no such device: attach one")
 
 
@@ -347,6 +356,7 @@ def example_history() -> tuple[list[Event], list[Kernel]]:
         Measured(measurement=backend.measure(problem, seed, 0), purpose="reference"),
         *proposed,
         proposed[0].model_copy(update={"request": 1, "duplicate": True}),
+        Unanswered(parent_id=seed.id, request=2, reason="no kernel"),
         Inspected(kernel_id=best.id, evidence=backend.inspect(problem, best)),
         *(Forecasted(kernel_id=key, forecast=forecast) for key in actions),
         *(

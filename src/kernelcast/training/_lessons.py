@@ -7,7 +7,6 @@ replayed in a shuffled order behind their reference.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,21 +15,22 @@ from typing import Any
 import numpy as np
 
 from kernelcast.dataset import Rows
+from kernelcast.dataset.recordings import (
+    recorded_device,
+    recorded_kernel,
+    recorded_observation,
+    recorded_problem,
+    reference_observation,
+)
 from kernelcast.types import (
-    CaseTiming,
     Device,
-    Failure,
     FailureKind,
     Kernel,
     Measurement,
     Observation,
     Problem,
     Query,
-    Timing,
-    Tolerance,
 )
-
-_MS = 1e-3
 
 
 @dataclass(frozen=True)
@@ -130,112 +130,22 @@ def _better(anchor: Anchor | None, observation: Observation) -> Anchor | None:
 
 def _episode(members: Sequence[tuple[int, Mapping[str, Any]]], *, ordered: bool) -> Episode:
     first = members[0][1]
-    problem = Problem(
-        name=first["problem"],
-        family=first["family"],
-        summary="recorded",
-        language=first["language"],
-        entry="run",
-        dimensions=(),
-        arguments=(),
-        cases=(),
-        flops="0",
-        bytes="0",
-        tolerance=Tolerance(rtol=0.0, atol=0.0),
-        oracle_source=first["reference_source"] or "",
-        seed_source="",
-    )
-    device = Device(
-        name=first["device"],
-        kind="replay",
-        cores=0,
-        clock_hz=0.0,
-        peak_flops={},
-        bandwidth_bytes_s=0.0,
-        source="recorded",
-    )
+    problem, device = recorded_problem(first), recorded_device(first)
     seen: set[str] = set()
     steps = []
     for number, row in members:
+        # A configuration's template is no text of its own to learn from.
         kernel = Kernel(
             id=row["candidate_id"], language=row["language"], source=row["candidate_source"] or ""
         )
+        observed = recorded_observation(row, problem, kernel)
         # Sources that differ in comments alone count as two, as in the published tracks.
         text = kernel.source or kernel.id
-        steps.append(Step(number, kernel, _measurement(row, problem, device), text not in seen))
+        measurement = observed.measurement if observed else None
+        steps.append(Step(number, kernel, measurement, text not in seen))
         seen.add(text)
-    starts_itself = ordered and first["reference_source"] is None
-    reference_s = first["reference_runtime_s"] or 0.0
     start = None
-    if not starts_itself:
-        kernel = Kernel(
-            id=first["reference_id"] or f"reference of {first['problem']}",
-            language="python",
-            source=first["reference_source"] or "",
-        )
-        start = Observation(
-            kernel=kernel,
-            measurement=_measured(
-                kernel.id, problem, device, _timing(0.0, reference_s, reference_s, ())
-            ),
-        )
+    if not ordered or first["reference_source"] is not None:
+        start = reference_observation(first, problem, recorded_kernel(first, "reference"))
     search = first["search_id"] if ordered else f"{first['problem']}@{first['device']}"
     return Episode(search, problem, device, start, tuple(steps), ordered)
-
-
-def _measurement(row: Mapping[str, Any], problem: Problem, device: Device) -> Measurement | None:
-    if row["status"] != "ok":
-        kind = FailureKind(row["status"])
-        return _measured(row["candidate_id"], problem, device, Failure(kind=kind, message=kind))
-    if row["log2_speedup"] is None:
-        return None
-    runtime_s = row["runtime_s"] or 0.0
-    timing = _timing(
-        row["log2_speedup"], runtime_s, row["reference_runtime_s"] or 0.0, _cases(row["details"])
-    )
-    return _measured(row["candidate_id"], problem, device, timing)
-
-
-def _measured(
-    kernel_id: str, problem: Problem, device: Device, outcome: Timing | Failure
-) -> Measurement:
-    return Measurement(
-        kernel_id=kernel_id,
-        problem_id=problem.name,
-        device_id=device.name,
-        toolchain="recorded",
-        timing=outcome if isinstance(outcome, Timing) else None,
-        failure=outcome if isinstance(outcome, Failure) else None,
-        device_s=0.0,
-    )
-
-
-def _timing(
-    log2_speedup: float, runtime_s: float, reference_s: float, cases: tuple[CaseTiming, ...]
-) -> Timing:
-    return Timing(
-        log2_speedup=log2_speedup,
-        low=log2_speedup,
-        high=log2_speedup,
-        resolved=True,
-        runtime_s=runtime_s,
-        reference_runtime_s=reference_s,
-        cases=cases,
-    )
-
-
-def _cases(details: str | None) -> tuple[CaseTiming, ...]:
-    """Times by shape, where the source published them beside those of the reference."""
-    told = json.loads(details) if details else {}
-    times, references = told.get("ms") or (), told.get("ref_ms") or ()
-    if len(times) != len(references) or not all(times) or not all(references):
-        return ()
-    return tuple(
-        CaseTiming(
-            case=str(number),
-            log2_ratios=(),
-            runtime_s=time_ms * _MS,
-            reference_runtime_s=reference_ms * _MS,
-        )
-        for number, (time_ms, reference_ms) in enumerate(zip(times, references, strict=True))
-    )

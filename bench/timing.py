@@ -1,0 +1,145 @@
+"""Does the timing protocol tell the truth on a busy machine: A/A, planted slowdowns, coverage.
+
+Run: python bench/timing.py [--quick] [--effort normal] [--out FILE]
+Both cores are kept busy by a loop of their own while the reference is measured against itself and
+against copies of itself that compute 2% or 5% (and, to find the limit, 1%, 3% and 10%) of their
+elements twice. Every comparison is a whole measurement: a fresh confined process, new inputs,
+every output verified. "Faster" is what `Measurement.faster` claims; a slowdown is found if the
+whole interval lies below zero; coverage is how often an A/A interval holds zero. Comparisons come
+in random order. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from _result import report
+from kernelcast.backends.cpp import CppBackend
+from kernelcast.canonical import kernel_id
+from kernelcast.types import Effort, Kernel, Measurement
+from overhead import PASS, SEED, arithmetic
+
+CALL_S = 1e-3
+ARMS = {0: 500, 1: 60, 2: 150, 3: 60, 5: 150, 10: 60}
+QUICK = {0: 60, 2: 30, 5: 30}
+
+
+def slower_by(percent: int) -> str:
+    """The seed kernel, with the first few percent of its elements computed twice."""
+    again = PASS.format(end=f"N * {percent} / 100")
+    barrier = 'asm volatile("" ::: "memory");'
+    return SEED.rstrip().removesuffix("}") + f"    {barrier}{again}}}\n" if percent else SEED
+
+
+@contextmanager
+def busy_cores() -> Iterator[int]:
+    """A loop that never rests on each core."""
+    loops = [
+        multiprocessing.get_context("fork").Process(target=_spin, args=(core,), daemon=True)
+        for core in sorted(os.sched_getaffinity(0))
+    ]
+    for loop in loops:
+        loop.start()
+    try:
+        yield len(loops)
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.join()
+
+
+def _spin(core: int) -> None:
+    os.sched_setaffinity(0, {core})
+    while True:
+        pass
+
+
+def main() -> None:
+    """Print what was found at each planted slowdown."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="60 A/A, 30 of each slowdown")
+    parser.add_argument("--effort", choices=("screening", "normal", "final"), default="normal")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="write the JSON there as well")
+    options = parser.parse_args()
+    effort: Effort = options.effort
+    arms = QUICK if options.quick else ARMS
+    backend = CppBackend()
+    started = time.perf_counter()
+    elements = 1000
+    probe = backend.measure(arithmetic(elements), _kernel(SEED), 0)
+    assert probe.timing is not None, probe.failure
+    problem = arithmetic(round(elements * CALL_S / probe.timing.runtime_s))
+    order = [percent for percent, count in arms.items() for _ in range(count)]
+    np.random.default_rng(options.seed).shuffle(order)
+    found: dict[int, list[Measurement]] = defaultdict(list)
+    with busy_cores() as loops:
+        backend.measure(problem, _kernel(SEED), seed=1, effort=effort)  # the noise floor
+        for index, percent in enumerate(order):
+            measurement = backend.measure(problem, _kernel(slower_by(percent)), index, effort)
+            assert measurement.timing is not None, measurement.failure
+            found[percent].append(measurement)
+            if index % 50 == 49:
+                print(
+                    f"{index + 1} of {len(order)} after {time.perf_counter() - started:.0f} s",
+                    file=sys.stderr,
+                    flush=True,
+                )
+    backend.close()
+    rows = {percent: summary(found[percent]) for percent in sorted(found)}
+    for percent, row in rows.items():
+        print(f"{percent:3}% slower: {row}")
+    detected = [percent for percent, row in rows.items() if percent and row["found"] >= 0.9]
+    result = {
+        "false_faster": rows[0]["faster"],
+        "found_2pct": rows[2]["found"],
+        "found_5pct": rows[5]["found"],
+        "coverage": rows[0]["covered"],
+        "smallest_found_in_90pct": min(detected, default=None),
+        "comparisons": {percent: len(each) for percent, each in sorted(found.items())},
+        "effort": effort,
+        "busy_loops": loops,
+        "noise_log2": median(each.noise_log2 for each in found[0]),
+        "rows": rows,
+        "seconds": round(time.perf_counter() - started),
+        "seed": options.seed,
+    }
+    report(result, options.out)
+
+
+def summary(measurements: list[Measurement]) -> dict[str, Any]:
+    """Shares over the comparisons of one arm, and medians."""
+    timings = [each.timing for each in measurements if each.timing is not None]
+
+    def share(held: list[bool]) -> float:
+        return round(sum(held) / len(held), 4)
+
+    return {
+        "faster": share([each.faster for each in measurements]),
+        "found": share([each.high < 0.0 for each in timings]),
+        "covered": share([each.low <= 0.0 <= each.high for each in timings]),
+        "resolved": share([each.resolved for each in timings]),
+        "half_width": round(median(2 ** ((each.high - each.low) / 2) - 1 for each in timings), 4),
+        "speedup": round(2 ** median(each.log2_speedup for each in timings), 4),
+        "rounds": median(len(each.cases[0].log2_ratios) for each in timings),
+    }
+
+
+def _kernel(source: str) -> Kernel:
+    return Kernel(id=kernel_id(source, "cpp"), language="cpp", source=source)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,399 @@
+"""What the backends of all languages share: keeping builds, and the order of a measurement.
+
+A language compiles source to a `Build` and starts a `Child` that has loaded it. Everything else is
+the same for all of them: the sandbox, fresh inputs, hidden cases, verification and timing
+(`_envelope`), the noise floor, and what is written down. A measurement holds the device from the
+moment its inputs are there; compiling, drawing inputs and asking the oracle come before and are
+not device time.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from kernelcast.backends._arena import Arena
+from kernelcast.backends._child import Child
+from kernelcast.backends._envelope import Envelope, ReferenceLost
+from kernelcast.backends._inputs import FreshInputs, hidden_cases
+from kernelcast.backends._preflight import Watch
+from kernelcast.backends._sandbox import Level, Sandbox, admit
+from kernelcast.backends._timing import PRECISION, noise_floor
+from kernelcast.backends._verify import Oracle, Sample, lint, oracle
+from kernelcast.canonical import kernel_id
+from kernelcast.errors import ProblemError, SetupError
+from kernelcast.types import (
+    Case,
+    Device,
+    Effort,
+    Evidence,
+    Failure,
+    FailureKind,
+    Kernel,
+    Language,
+    Measurement,
+    Problem,
+    Resource,
+    Spend,
+    Timing,
+    content_hash,
+)
+
+_KEPT_BUILDS = 256
+_KEPT_PROBLEMS = 4
+_LOAD_TIMEOUT_S = 20.0
+_CLEANUP_MARGIN_S = 0.5
+_SHORTEST_CAP_S = 2.0
+_NOISE_LASTS_S = 30 * 60.0
+_NOISE_SHARE = 0.3
+_MOST_USES = 8
+_DRAWING_THREADS = 2
+_HIDDEN: dict[Effort, int] = {"screening": 3, "normal": 6, "final": 9}
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True)
+class Build(Generic[P]):
+    """What compiling gave: evidence that names no kernel yet, and a program if it can run."""
+
+    evidence: Evidence
+    program: P | None = None
+
+
+@dataclass
+class _Noise:
+    """What the reference against itself showed, and when."""
+
+    log2: float
+    measured: float
+
+
+class _Store:
+    """What the parent keeps of one problem: its oracle, samples of it, and pools of inputs.
+
+    A sample shows a process inputs that it has not seen, so one may serve several kernels; but
+    not many, and never in a final.
+    """
+
+    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
+        self.problem = problem
+        self._oracle: Oracle = oracle(problem)
+        lint(problem, self._oracle, rng)
+        self._lock = threading.Lock()
+        self._samples: dict[str, tuple[Sample, int]] = {}
+        self._fresh: dict[str, FreshInputs] = {}
+
+    def samples(
+        self, cases: Sequence[Case], rng: np.random.Generator, *, reuse: bool
+    ) -> list[Sample]:
+        """One a case, drawn side by side: NumPy lets go of the lock on large arrays."""
+        stated = {case.name for case in self.problem.cases} if reuse else set()
+        with ThreadPoolExecutor(_DRAWING_THREADS) as pool:
+            return list(
+                pool.map(
+                    lambda case, stream: self._sample(case, stream, kept=case.name in stated),
+                    cases,
+                    rng.spawn(len(cases)),
+                )
+            )
+
+    def _sample(self, case: Case, rng: np.random.Generator, *, kept: bool) -> Sample:
+        with self._lock:
+            sample, uses = self._samples.get(case.name, (None, 0)) if kept else (None, 0)
+        if sample is None or uses >= _MOST_USES:
+            sample, uses = Sample.draw(self.problem, case, self._oracle, rng), 0
+        if kept:
+            with self._lock:
+                self._samples[case.name] = sample, uses + 1
+        return sample
+
+    def fresh(self, rng: np.random.Generator) -> Mapping[str, FreshInputs]:
+        """Sources of inputs for the timed cases."""
+        with self._lock:
+            for case in self.problem.timed_cases:
+                if case.name not in self._fresh:
+                    self._fresh[case.name] = FreshInputs(self.problem, case, rng)
+            return dict(self._fresh)
+
+
+class MeasuringBackend(ABC, Generic[P]):
+    """A backend but for its language. Safe to use from several threads.
+
+    `device_cap_s` bounds how long one measurement may hold the device and is what `quote` states.
+    Kernels and their compilers are confined, at least to the level `require` if it is given; where
+    nothing confines them (S0), only with `allow_unsafe`. `level` is what was proven.
+    """
+
+    name: str
+    languages: tuple[Language, ...]
+
+    def __init__(
+        self,
+        device: Device,
+        toolchain: str,
+        compile_timeout_s: float,
+        device_cap_s: float,
+        require: Level | None,
+        *,
+        allow_unsafe: bool,
+        build_dir: str | Path | None = None,
+        flush_bytes: int = 0,
+    ) -> None:
+        if device_cap_s < _SHORTEST_CAP_S:
+            raise SetupError(f"device_cap_s is {device_cap_s}: a measurement needs at least 2 s")
+        self._sandbox = Sandbox.detect()
+        self.level: Level = admit(self._sandbox, require, allow_unsafe=allow_unsafe)
+        self.device = device
+        self.toolchain = toolchain
+        self._compile_timeout_s = compile_timeout_s
+        self._device_cap_s = device_cap_s
+        self._flush_bytes = flush_bytes
+        self._directory = Path(tempfile.mkdtemp(prefix=f"kernelcast-{self.name}-", dir=build_dir))
+        self._lock = threading.Lock()
+        self._builds: OrderedDict[str, tuple[Build[P], Path]] = OrderedDict()
+        self._noise: dict[str, _Noise] = {}
+        self._stores: OrderedDict[str, _Store] = OrderedDict()
+        self._finalizer = weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
+
+    # ------------------------------------------------------------------- what a language adds
+
+    @abstractmethod
+    def _compile(self, problem: Problem, case: Case | None, source: str, folder: Path) -> Build[P]:
+        """Compile for a case in this folder, which is kept as long as the build."""
+
+    @abstractmethod
+    def _start(self, arena: Arena, programs: Mapping[str, P]) -> Child:
+        """Start a process that has loaded these programs, by case."""
+
+    def _start_ahead(self, _problem: Problem) -> None:
+        """A measurement of this problem has ended: what the next one will need, in passing."""
+
+    def _specialised(self, _problem: Problem, _case: Case | None) -> str:
+        """What a build for this case depends on beside the source: nothing."""
+        return ""
+
+    def _require_device(self) -> None:
+        """Raise `NoDevice` where nothing can be launched."""
+
+    # ----------------------------------------------------------------------------- the backend
+
+    def close(self) -> None:
+        """Remove what was built; also done at exit."""
+        self._finalizer()
+
+    def quote(self, _problem: Problem) -> Spend:
+        """One measurement, and the device for at most `device_cap_s`."""
+        return {Resource.MEASUREMENTS: 1.0, Resource.DEVICE_S: self._device_cap_s}
+
+    def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
+        """Compile only; kept, so that inspecting and measuring compile once."""
+        case = next(iter((*problem.timed_cases, *problem.cases)), None)
+        evidence = self._build(problem, case, kernel.source).evidence
+        return evidence.model_copy(update={"kernel_id": kernel.id})
+
+    def measure(
+        self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
+    ) -> Measurement:
+        """Verify on every case, stated and hidden, and time on the timed ones, against the seed.
+
+        Measuring the seed kernel itself gives the noise floor of later measurements; where it is
+        not known, or older than half an hour, that is done first.
+        """
+        watch = Watch.start()
+        # The run's seed can be guessed, the rest cannot: no kernel knows its inputs in advance.
+        rng = np.random.default_rng([seed % 2**63, secrets.randbits(64)])
+        built = self._built(problem, problem.cases, kernel.source)
+        if isinstance(built, Failure):
+            return self._measurement(problem, kernel, built, 0.0, effort, watch)
+        self._require_device()
+        is_reference = kernel.id == kernel_id(problem.seed_source, problem.language)
+        spent_s = 0.0
+        if not is_reference and self._noise_is_old(problem):
+            cap_s = _NOISE_SHARE * self._device_cap_s
+            noise, spent_s = self._contest(problem, problem.seed_source, rng, "screening", cap_s)
+            self._take_noise(problem, noise)
+        cap_s = self._device_cap_s - spent_s
+        outcome, device_s = self._contest(problem, kernel.source, rng, effort, cap_s)
+        if is_reference:
+            self._take_noise(problem, outcome)
+        self._start_ahead(problem)
+        return self._measurement(problem, kernel, outcome, spent_s + device_s, effort, watch)
+
+    def _measurement(
+        self,
+        problem: Problem,
+        kernel: Kernel,
+        outcome: Timing | Failure,
+        device_s: float,
+        effort: Effort,
+        watch: Watch,
+    ) -> Measurement:
+        with self._lock:
+            noise = self._noise.get(problem.id)
+        return Measurement(
+            kernel_id=kernel.id,
+            problem_id=problem.id,
+            device_id=self.device.id,
+            toolchain=self.toolchain,
+            timing=outcome if isinstance(outcome, Timing) else None,
+            failure=outcome if isinstance(outcome, Failure) else None,
+            noise_log2=noise.log2 if noise else 0.0,
+            # Only a parent that was itself stalled can be late, and the ledger reserved no more.
+            device_s=min(device_s, self._device_cap_s),
+            sandbox=self.level,
+            effort=effort,
+            conditions=watch.conditions(self.device),
+        )
+
+    # ------------------------------------------------------------------------------- compiling
+
+    def _build(self, problem: Problem, case: Case | None, source: str) -> Build[P]:
+        """Compile, or take what was compiled before."""
+        if problem.language not in self.languages:
+            raise SetupError(
+                f"{problem.name} is a {problem.language} problem; the {self.name} backend takes "
+                f"{' and '.join(self.languages)}"
+            )
+        key = content_hash(f"{problem.id}\0{self._specialised(problem, case)}\0{source}")
+        with self._lock:
+            if key in self._builds:
+                self._builds.move_to_end(key)
+                return self._builds[key][0]
+        folder = Path(tempfile.mkdtemp(dir=self._directory))
+        build = self._compile(problem, case, source, folder)
+        with self._lock:
+            self._builds[key] = build, folder
+            if len(self._builds) > _KEPT_BUILDS:
+                _, (_, oldest) = self._builds.popitem(last=False)
+                shutil.rmtree(oldest, ignore_errors=True)
+        return build
+
+    def _built(
+        self, problem: Problem, cases: Sequence[Case], source: str
+    ) -> dict[str, P] | Failure:
+        """The programs by case, or why there is none for one of them."""
+        programs = {}
+        for case in cases:
+            build = self._build(problem, case, source)
+            if build.evidence.failure is not None:
+                return build.evidence.failure
+            if build.program is None:
+                return Failure(kind=FailureKind.COMPILE_ERROR, message="it cannot be launched")
+            programs[case.name] = build.program
+        return programs
+
+    def _built_reference(self, arena: Arena) -> dict[str, P]:
+        problem = arena.problem
+        programs = self._built(problem, list(arena.cases.values()), problem.seed_source)
+        if isinstance(programs, Failure):
+            raise ProblemError(
+                f"the seed kernel of {problem.name} does not compile:\n{programs.message}"
+            )
+        return programs
+
+    # ------------------------------------------------------------------------------- measuring
+
+    def _contest(
+        self, problem: Problem, source: str, rng: np.random.Generator, effort: Effort, cap_s: float
+    ) -> tuple[Timing | Failure, float]:
+        """A source against the seed kernel, and the seconds that the device was held."""
+        store = self._store(problem, rng)
+        largest = Arena.of(problem).size
+        arena = Arena.of(problem, hidden_cases(problem, _HIDDEN[effort], largest, rng))
+        reference = self._built_reference(arena)
+        candidate = self._built(problem, list(arena.cases.values()), source)
+        if isinstance(candidate, Failure):
+            return candidate, 0.0
+        # The processes start while the inputs are drawn, and then wait for their first request.
+        # Both are new: one that has served before is faster by half a percent.
+        with self._pair(arena, candidate, reference) as children:
+            samples = store.samples([*arena.cases.values()], rng, reuse=effort != "final")
+            fresh = store.fresh(rng)
+            started = time.perf_counter()
+            deadline = started + cap_s - _CLEANUP_MARGIN_S
+
+            def verdict(ours: Child, theirs: Child, *, last: bool) -> Timing | Failure | None:
+                try:
+                    if failure := theirs.load(_load_timeout(deadline)):
+                        raise ReferenceLost(failure)
+                    if failure := ours.load(_load_timeout(deadline)):
+                        return failure
+                    envelope = Envelope(arena, ours, theirs, fresh, rng, deadline)
+                    outcome = envelope.measure(
+                        samples, PRECISION[effort], self.device, self._flush_bytes
+                    )
+                except ReferenceLost as lost:
+                    if last or lost.failure.kind is not FailureKind.CRASH:
+                        raise self._blame(problem, lost.failure) from lost
+                    return None
+                return None if envelope.overtime.found and not last else outcome
+
+            outcome = verdict(*children, last=False)
+        # A reference that died is no one's verdict, and on a busy machine the honest are charged
+        # with CPU time now and then, cheats always: again, with new processes.
+        for last in (False, True):
+            if outcome is None:
+                with self._pair(arena, candidate, reference) as children:
+                    outcome = verdict(*children, last=last)
+        assert outcome is not None
+        return outcome, time.perf_counter() - started
+
+    @contextmanager
+    def _pair(
+        self, arena: Arena, candidate: Mapping[str, P], reference: Mapping[str, P]
+    ) -> Iterator[tuple[Child, Child]]:
+        with self._start(arena, candidate) as ours, self._start(arena, reference) as theirs:
+            yield ours, theirs
+
+    def _blame(self, problem: Problem, failure: Failure) -> SetupError:
+        """Why the seed kernel cannot be measured against."""
+        if failure.kind is FailureKind.TIMEOUT:
+            return SetupError(
+                f"the seed kernel of {problem.name} is too slow for device_cap_s = "
+                f"{self._device_cap_s:g}: raise it, or make the problem's cases smaller"
+            )
+        return ProblemError(
+            f"the seed kernel of {problem.name} failed ({failure.kind}: {failure.message}): "
+            "mend it, or the problem's reference.py if that is wrong"
+        )
+
+    def _store(self, problem: Problem, rng: np.random.Generator) -> _Store:
+        with self._lock:
+            if problem.id in self._stores:
+                self._stores.move_to_end(problem.id)
+                return self._stores[problem.id]
+        store = _Store(problem, rng)
+        with self._lock:
+            self._stores[problem.id] = store
+            if len(self._stores) > _KEPT_PROBLEMS:
+                self._stores.popitem(last=False)
+        return store
+
+    def _noise_is_old(self, problem: Problem) -> bool:
+        with self._lock:
+            noise = self._noise.get(problem.id)
+        return noise is None or time.monotonic() - noise.measured > _NOISE_LASTS_S
+
+    def _take_noise(self, problem: Problem, outcome: Timing | Failure) -> None:
+        if isinstance(outcome, Timing):
+            with self._lock:
+                self._noise[problem.id] = _Noise(noise_floor(outcome), time.monotonic())
+
+
+def _load_timeout(deadline: float) -> float:
+    return max(0.0, min(_LOAD_TIMEOUT_S, deadline - time.perf_counter()))

@@ -1,0 +1,184 @@
+"""Inputs that nobody has seen before: drawn with care for the oracle, at memory speed for timing.
+
+A kernel that meets an input twice can remember its answer, so every timed call gets content of
+its own. Drawing a million normal numbers takes longer than many kernels; `FreshInputs` draws two
+long pools once and mixes windows of them at random places in random proportions, which keeps the
+distribution and costs little more than a copy. Here too are the shapes and magnitudes that
+no kernel is told of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernelcast.expression import evaluate
+from kernelcast.types import Argument, Case, Problem
+
+Array = NDArray[Any]
+
+_CHUNK = 1 << 15  # elements worked on at once, so that what lies between stays in the cache
+_LEEWAY = 1 << 14  # how much longer a pool is than a chunk, at least
+_POOL = 1 << 20  # elements
+_SCALES = (1 / 16, 16.0)
+_MOST_DRAWS = 200
+_SHAPES_TO_CHOOSE_FROM = 4
+
+
+def make_inputs(problem: Problem, case: Case, rng: np.random.Generator) -> dict[str, Array]:
+    """Fresh input arrays of a case, by name, each filled as its argument says."""
+    return {
+        argument.name: _Filling(argument, case).drawn(argument.extent(case.dimensions), rng)
+        for argument in problem.arguments
+        if argument.role == "input"
+    }
+
+
+class _Filling:
+    """How one argument of one case is filled, with its bounds as numbers."""
+
+    def __init__(self, argument: Argument, case: Case) -> None:
+        fill = argument.fill
+        self.kind = fill.kind
+        self.dtype = np.dtype(argument.dtype)
+        # The sum of two 32-bit integers needs more room.
+        self.wide = self.dtype if self.dtype.kind == "f" else np.dtype(np.int64)
+        # Whole numbers count or index something, whatever they are stored in.
+        scale = case.scale if self.dtype.kind == "f" and fill.kind != "integers" else 1.0
+        self.mean, self.std = scale * fill.mean, scale * fill.std
+        self.low = self.high = 0.0
+        if fill.kind != "normal":
+            low, high = (evaluate(str(each), case.dimensions) for each in (fill.low, fill.high))
+            self.low, self.high = scale * low, scale * high
+
+    def drawn(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+        """Independent values."""
+        match self.kind:
+            case "normal":
+                values = self._standard(shape, rng)
+                if (self.mean, self.std) != (0.0, 1.0):
+                    values *= self.std
+                    values += self.mean
+            case "uniform":
+                values = rng.uniform(self.low, self.high, shape)
+            case "integers":
+                values = rng.integers(int(self.low), int(self.high), shape)
+        return np.ascontiguousarray(values, dtype=self.dtype)
+
+    def pool(self, length: int, rng: np.random.Generator) -> Array:
+        """What windows are taken from; of a normal fill without its mean."""
+        if self.kind == "normal":
+            normal = self._standard((length,), rng)
+            normal *= self.std
+            return normal.astype(self.dtype, copy=False)
+        values = self.drawn((length,), rng).astype(self.wide, copy=False)
+        values -= self.wide.type(self.low)
+        return values
+
+    def mix(self, one: Array, other: Array, out: Array, rng: np.random.Generator) -> None:
+        """Windows of two pools into content of the same distribution that was never there before.
+
+        Places and proportions are drawn anew for each chunk: what is linear and does not mind a
+        shift could otherwise be had from answers to the pools.
+        """
+        span, low = (self.wide.type(each) for each in (self.high - self.low, self.low))
+        for part in _chunks(out.size):
+            size = out[part].size
+            first, second = (int(each) for each in rng.integers(len(one) - size + 1, size=2))
+            here, there = one[first : first + size], other[second : second + size]
+            if self.kind == "normal":
+                angle = rng.uniform(0.0, 2.0 * math.pi)
+                shares = [self.dtype.type(each) for each in (math.cos(angle), math.sin(angle))]
+                np.multiply(here, shares[0], out=out[part])
+                out[part] += there * shares[1]
+                if self.mean:
+                    out[part] += self.dtype.type(self.mean)
+            else:
+                mixed = here + there
+                mixed -= (mixed >= span) * span
+                mixed += low
+                out[part] = mixed
+
+    def _standard(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+        return rng.standard_normal(shape, np.float32 if self.dtype == np.float32 else np.float64)
+
+
+def _chunks(size: int) -> Iterator[slice]:
+    return (slice(start, start + _CHUNK) for start in range(0, size, _CHUNK))
+
+
+class FreshInputs:
+    """The inputs of one case, again and again, never the same."""
+
+    def __init__(self, problem: Problem, case: Case, rng: np.random.Generator) -> None:
+        self._pools = [
+            self._drawn(argument, case, rng)
+            for argument in problem.arguments
+            if argument.role == "input"
+        ]
+
+    def _drawn(
+        self, argument: Argument, case: Case, rng: np.random.Generator
+    ) -> tuple[_Filling, Array, Array]:
+        filling = _Filling(argument, case)
+        length = min(math.prod(argument.extent(case.dimensions)), _POOL) + _LEEWAY
+        return filling, filling.pool(length, rng), filling.pool(length, rng)
+
+    def fill(self, arrays: list[Array], rng: np.random.Generator) -> None:
+        """New content for the input arrays, flat and in the order of the signature."""
+        for (filling, one, other), out in zip(self._pools, arrays, strict=True):
+            filling.mix(one, other, out, rng)
+
+
+def hidden_cases(
+    problem: Problem, count: int, largest_bytes: int, rng: np.random.Generator
+) -> list[Case]:
+    """Untimed cases that no kernel knows: other shapes, and two of three other magnitudes.
+
+    A problem that does not say which shapes are legal is tried on those it lists.
+    """
+    found = []
+    for index in range(count):
+        scale = (1.0, *_SCALES)[index % (1 + len(_SCALES))]
+        # Magnitudes show where there is something to add up: of several shapes, the largest.
+        drawn = [
+            _drawn_dimensions(problem, largest_bytes, rng)
+            for _ in range(1 if scale == 1.0 else _SHAPES_TO_CHOOSE_FROM)
+        ]
+        shapes = [each for each in drawn if each is not None]
+        shapes = shapes or [dict(_smallest(problem).dimensions)]
+        dimensions = max(shapes, key=lambda each: _bytes(problem, each))
+        found.append(Case(name=f"hidden-{index}", dimensions=dimensions, timed=False, scale=scale))
+    return found
+
+
+def _drawn_dimensions(
+    problem: Problem, largest_bytes: int, rng: np.random.Generator
+) -> dict[str, int] | None:
+    """Log-uniform within the bounds, so that small and odd sizes come as often as large ones."""
+    if problem.hidden is None:
+        return None
+    for _ in range(_MOST_DRAWS):
+        drawn = {
+            name: int(math.exp(rng.uniform(math.log(low), math.log(high + 1))))
+            for name, (low, high) in problem.hidden.dimensions.items()
+        }
+        fits = _bytes(problem, drawn) <= largest_bytes
+        if fits and all(evaluate(each, drawn) for each in problem.hidden.constraints):
+            return drawn
+    return None
+
+
+def _smallest(problem: Problem) -> Case:
+    return min(problem.cases, key=lambda case: _bytes(problem, case.dimensions))
+
+
+def _bytes(problem: Problem, dimensions: Any) -> int:
+    return sum(
+        math.prod(each.extent(dimensions)) * np.dtype(each.dtype).itemsize
+        for each in problem.arguments
+    )

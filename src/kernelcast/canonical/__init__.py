@@ -1,0 +1,128 @@
+r"""Canonical source, the hash that names a kernel, and how alike two kernels are.
+
+A kernel's canonical source is the same program with nothing in it that only a reader would see:
+comments, layout, docstrings, invisible characters, what its entry does not reach and texts that
+nothing uses are gone, and the author's names are numbers. Names of the language and its libraries,
+constants, pragmas, launch bounds and inline assembly stay. Forecasters are shown no other source.
+
+Nothing here raises for a malformed kernel, which is a value like any other. What canonical source
+cannot keep: `__LINE__`, and the white space inside a macro argument that the preprocessor turns
+into a string. `docs/explanation/canonical.md` lists what it cannot drop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from kernelcast.canonical._c import reduce_c
+from kernelcast.canonical._lexer import Token, lex_c, lex_python, print_c
+from kernelcast.canonical._python import plain_python, reduce_python
+from kernelcast.errors import SetupError
+from kernelcast.types import Language
+
+__all__ = [
+    "C_FAMILY",
+    "PYTHON_FAMILY",
+    "Token",
+    "canonical_parameters",
+    "canonical_source",
+    "fingerprint",
+    "kernel_id",
+    "language_of",
+    "similarity",
+    "tokens",
+]
+
+C_FAMILY = frozenset({"cpp", "cuda", "hip", "opencl"})
+PYTHON_FAMILY = frozenset({"python", "triton"})
+
+_ENDINGS: Mapping[str, Language] = {
+    ".cpp": "cpp",
+    ".cc": "cpp",
+    ".cu": "cuda",
+    ".hip": "hip",
+    ".cl": "opencl",
+    ".py": "triton",
+}
+_SHINGLE = 4
+_SKETCH = 256
+
+
+def language_of(path: PurePath) -> Language | None:
+    """The kernel language that a file's ending names, None where it names none."""
+    return _ENDINGS.get(path.suffix)
+
+
+def canonical_parameters(parameters: Mapping[str, Any]) -> str:
+    """Parameters as one text, whatever their order and whether 1 was written 1.0."""
+    plain = {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in parameters.items()
+    }
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"))
+
+
+def kernel_id(source: str, language: str) -> str:
+    """The name of a kernel: a hash of its language and canonical source, 32 hex digits.
+
+    It covers, too, what canonical source leaves out on a guess: a function that seems unused may
+    still keep a kernel from compiling, and a member's name may be a library's to choose.
+    """
+    canonical, doubts = _reduced(source, language, None)
+    named = "\0".join((language, canonical, *sorted(doubts)))
+    return hashlib.sha256(named.encode()).hexdigest()[:32]
+
+
+def canonical_source(source: str, language: str, entry: str | None = None) -> str:
+    """The same program without what only a reader would see, under numbers for names.
+
+    `entry` is the function or class by which the problem calls the kernel. It keeps its name, and
+    what it does not reach is dropped. Without it, whatever could be called from outside is kept.
+    """
+    return _reduced(source, language, entry)[0]
+
+
+def tokens(source: str, language: str) -> tuple[Token, ...]:
+    """What the source consists of, under its own names, once comments and layout are gone."""
+    if _is_c_family(language):
+        return lex_c(source)
+    return lex_python(plain_python(source))
+
+
+def fingerprint(source: str, language: str) -> tuple[int, ...]:
+    """A sketch of a kernel for `similarity`: the least hashes of runs of canonical tokens."""
+    canonical = canonical_source(source, language)
+    lexed = lex_c(canonical) if _is_c_family(language) else lex_python(canonical)
+    texts = [text for _, text in lexed]
+    runs = {" ".join(texts[at : at + _SHINGLE]) for at in range(max(len(texts) - _SHINGLE + 1, 1))}
+    hashes = (hashlib.blake2b(run.encode(), digest_size=8).digest() for run in runs)
+    return tuple(sorted(int.from_bytes(each) for each in hashes)[:_SKETCH])
+
+
+def similarity(one: tuple[int, ...], other: tuple[int, ...]) -> float:
+    """The share of runs of tokens that two fingerprints have in common, from 0 to 1.
+
+    Exact for kernels of up to 256 distinct runs, beyond that an estimate with an error of about
+    0.03.
+    """
+    union = sorted({*one, *other})[:_SKETCH]
+    common = {*one} & {*other}
+    return sum(each in common for each in union) / len(union) if union else 1.0
+
+
+def _reduced(source: str, language: str, entry: str | None) -> tuple[str, frozenset[str]]:
+    if not _is_c_family(language):
+        return reduce_python(source, entry)
+    reduced = reduce_c([lex_c(source)], entry)
+    return print_c(reduced.sources[0]), reduced.doubts
+
+
+def _is_c_family(language: str) -> bool:
+    if language not in C_FAMILY | PYTHON_FAMILY:
+        known = ", ".join(sorted(C_FAMILY | PYTHON_FAMILY))
+        raise SetupError(f"no lexer for language {language!r}: use one of {known}")
+    return language in C_FAMILY

@@ -1,0 +1,15 @@
+// attack: 26 a constructor that never ends
+// imitates: an import that hangs (seen: trust.md)
+// problem: matmul
+// expect: timeout
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+__attribute__((constructor)) static void wait() {
+    for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+}
+
+extern "C" void kernel(const float* a, const float* b, float* c, int64_t M, int64_t N, int64_t K) {
+    (void)a, (void)b, (void)c, (void)M, (void)N, (void)K;
+}

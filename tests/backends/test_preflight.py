@@ -1,0 +1,186 @@
+"""What is said of the machine, from files and tools that say what the tests want."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from kernelcast.backends import _preflight
+from kernelcast.backends._preflight import Watch, settings
+from kernelcast.devices import find_device
+from kernelcast.testing import FAKE_DEVICE
+
+CPU = FAKE_DEVICE.model_copy(update={"kind": "cpu"})
+GPU = find_device("H100-SXM5")
+FILES = {
+    "governor": "_GOVERNOR",
+    "no_turbo": "_INTEL_TURBO_IS_OFF",
+    "boost": "_BOOST_IS_ON",
+    "throttled": "_THROTTLED",
+}
+
+
+class Machine:
+    """The files that the kernel would show."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder = folder
+        self._monkeypatch = monkeypatch
+        for name, constant in FILES.items():
+            monkeypatch.setattr(_preflight, constant, folder / name)
+        self.load(0.0)
+
+    def says(self, **files: str) -> None:
+        for name, text in files.items():
+            (self._folder / name).write_text(f"{text}\n")
+
+    def load(self, average: float) -> None:
+        self._monkeypatch.setattr(os, "getloadavg", lambda: (average, 0.0, 0.0))
+
+    def ticks(self, stolen: int, others: int) -> None:
+        self._monkeypatch.setattr(_preflight, "_cpu_times", lambda: (stolen, stolen + others))
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
+
+
+def test_a_locked_cpu_leaves_nothing_to_say(machine: Machine) -> None:
+    machine.says(governor="performance", no_turbo="1", throttled="3")
+    assert settings(CPU) == ()
+    machine.says(boost="0")
+    assert settings(CPU) == ()
+    assert Watch.start().conditions(CPU) == ()
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, ("clocks unlocked: no governor is visible here",)),
+        ({"governor": "powersave"}, ("clocks unlocked: governor powersave",)),
+        ({"governor": "performance", "no_turbo": "0"}, ("turbo on",)),
+        ({"governor": "performance", "boost": "1"}, ("turbo on",)),
+        (
+            {"governor": "schedutil", "no_turbo": "0"},
+            ("clocks unlocked: governor schedutil", "turbo on"),
+        ),
+    ],
+)
+def test_unlocked_clocks_are_said(
+    machine: Machine, files: dict[str, str], said: tuple[str, ...]
+) -> None:
+    machine.says(**files)
+    assert settings(CPU) == said
+
+
+def test_stolen_time_is_said_from_two_percent_on(machine: Machine) -> None:
+    machine.says(governor="performance")
+    machine.ticks(stolen=500, others=10_000)
+    watch = Watch.start()
+    machine.ticks(stolen=501, others=10_099)  # 1% since the start; 5% before does not count
+    assert watch.conditions(CPU) == ()
+    machine.ticks(stolen=520, others=10_080)
+    assert watch.conditions(CPU) == ("steal 20%",)
+
+
+def test_throttling_is_said_if_it_happened_on_the_way(machine: Machine) -> None:
+    machine.says(governor="performance", throttled="7")
+    watch = Watch.start()
+    assert watch.conditions(CPU) == ()
+    machine.says(throttled="8")
+    assert watch.conditions(CPU) == ("throttled",)
+
+
+def test_company_is_said(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.says(governor="performance")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2, 3})
+    machine.load(1.9)
+    assert Watch.start().conditions(CPU) == ()
+    machine.load(2.5)
+    watch = Watch.start()
+    machine.load(0.0)  # the load at the start is what counts: later, it is our own
+    assert watch.conditions(CPU) == ("load 2.5 on 4 cores",)
+
+
+@pytest.mark.parametrize("nonsense", ["", "many", "-1", "\x00"])
+def test_nonsense_is_not_guessed_at(machine: Machine, nonsense: str) -> None:
+    machine.says(governor="performance", throttled=nonsense, no_turbo=nonsense)
+    assert Watch.start().throttled == 0
+    assert settings(CPU) == ()
+
+
+def test_the_counters_of_this_machine_count() -> None:
+    before = Watch.start()
+    deadline = time.monotonic() + 0.1
+    while time.monotonic() < deadline:
+        pass
+    after = Watch.start()
+    assert after.passed > before.passed > after.stolen >= before.stolen >= 0
+    assert all(isinstance(each, str) for each in before.conditions(CPU))
+
+
+# ------------------------------------------------------------------------------------------ GPUs
+
+
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, clocks: str, others: str = "") -> Path:
+    """A program called nvidia-smi, alone on the path, that answers both questions."""
+    tool = folder / "nvidia-smi"
+    tool.write_text(
+        "#!/bin/sh\n"
+        f'echo "$@" >> {folder}/asked\n'
+        f"case $1 in --query-gpu=*) echo '{clocks}' ;; *) printf '{others}' ;; esac\n"
+    )
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return tool
+
+
+@pytest.mark.parametrize(
+    ("clocks", "others", "said"),
+    [
+        ("Not Active, Not Active, 1980, 1980", "", ()),
+        ("Not Active, Not Active, 1410, 1980", "", ("clocks unlocked",)),
+        ("Not Active, Not Active, [N/A], 1980", "", ("clocks unlocked",)),
+        ("Active, Not Active, 1980, 1980", "", ("throttled by heat",)),
+        ("Not Active, Active, 1980, 1980", "", ("capped by power",)),
+        (
+            "Not Active, Not Active, 1980, 1980",
+            "1234\\n5678\\n",
+            ("2 other processes on the device",),
+        ),
+        ("", "", ("clocks unlocked",)),
+    ],
+)
+def test_what_nvidia_smi_says(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    clocks: str,
+    others: str,
+    said: tuple[str, ...],
+) -> None:
+    stand_in(tmp_path, monkeypatch, clocks, others)
+    assert settings(GPU) == said
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert all("--format=csv,noheader,nounits" in each for each in asked)
+    assert len(asked) == 2
+
+
+def test_without_nvidia_smi_clocks_are_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert settings(GPU) == ("clocks unknown: no nvidia-smi",)
+
+
+@pytest.mark.parametrize("body", ["exit 9", "sleep 9"])
+def test_a_tool_that_does_not_answer_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str
+) -> None:
+    monkeypatch.setattr(_preflight, "_QUERY_TIMEOUT_S", 0.2)
+    stand_in(tmp_path, monkeypatch, "").write_text(f"#!/bin/sh\n{body}\n")
+    assert settings(GPU) == ("clocks unlocked",)

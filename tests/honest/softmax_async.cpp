@@ -1,0 +1,26 @@
+// honest: std::async, waited for
+// problem: softmax
+#include <cmath>
+#include <cstdint>
+#include <future>
+#include <vector>
+
+static void softmax_rows(const float* x, float* y, int64_t first, int64_t last, int64_t C) {
+    for (int64_t row = first; row < last; ++row) {
+        const float* in = x + row * C;
+        float* out = y + row * C;
+        float largest = in[0], sum = 0.0f;
+        for (int64_t col = 1; col < C; ++col) largest = in[col] > largest ? in[col] : largest;
+        for (int64_t col = 0; col < C; ++col) sum += out[col] = std::exp(in[col] - largest);
+        for (int64_t col = 0; col < C; ++col) out[col] /= sum;
+    }
+}
+
+extern "C" void kernel(const float* x, float* y, int64_t R, int64_t C) {
+    std::vector<std::future<void>> parts;
+    for (int64_t part = 0; part < 4; ++part) {
+        parts.push_back(std::async(std::launch::async, softmax_rows, x, y, R * part / 4,
+                                   R * (part + 1) / 4, C));
+    }
+    for (auto& part : parts) part.get();
+}

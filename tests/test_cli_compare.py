@@ -1,0 +1,179 @@
+"""`kernelcast compare` as a user types it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kernelcast.backends.cpp import CppBackend
+from kernelcast.cli import main
+from kernelcast.cli.compare import _arms, _component
+from kernelcast.errors import SetupError
+from kernelcast.types import Effort, Kernel, Measurement, Problem, Timing
+
+ENDPOINT = {
+    "base_url": None,
+    "model": None,
+    "api_key_env": "KEY",
+    "usd_per_million_input_tokens": None,
+    "usd_per_million_output_tokens": None,
+    "ask": "reasoned",
+    "samples": 1,
+    "bins": "default",
+    "more": (),
+}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments), catch_exceptions=False)
+
+
+def made_up(
+    backend: CppBackend, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
+) -> Measurement:
+    """A speed by the kernel's id, at once; the seed kernel is as fast as itself."""
+    log2 = int(kernel.id[:4], 16) / 2**15 if kernel.parameters else 0.0
+    timing = Timing(
+        log2_speedup=log2,
+        low=log2,
+        high=log2,
+        resolved=True,
+        runtime_s=1e-3 / 2.0**log2,
+        reference_runtime_s=1e-3,
+        cases=(),
+    )
+    return Measurement(
+        kernel_id=kernel.id,
+        problem_id=problem.id,
+        device_id=backend.device.id,
+        toolchain=backend.toolchain,
+        timing=timing,
+        device_s=0.5,
+        effort=effort,
+    )
+
+
+def test_a_comparison_is_told_drawn_and_not_run_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = (
+        *("compare", "softmax", "--vary", "policy=selective:pool_size=4,measure_all"),
+        *("--seeds", "2", "-n", "3", "--forecaster", "roofline", "--out", "compared"),
+    )
+    monkeypatch.setattr(CppBackend, "measure", made_up)
+    shown = invoke(*command)
+    assert shown.exit_code == 0, shown.output
+    assert "equal measurements (2 of 2 seeds, 3 measurements)" in shown.stdout
+    assert "total cost a run, the device at $1 an hour" in shown.stdout
+    assert "at equal measurements:" in shown.stdout
+    assert "at equal cost:" in shown.stdout
+    assert "2 seeds are few" in shown.stdout
+    assert Path("compared/compare.png").read_bytes().startswith(b"\x89PNG")
+
+    def never(*arguments: Any, **options: Any) -> Measurement:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(CppBackend, "measure", never)
+    again = invoke(*command, "--json")
+    assert again.exit_code == 0, again.output
+    facts = json.loads(again.stdout)
+    assert facts == json.loads(Path("compared/compare.json").read_text())
+    assert facts["complete"]
+    assert list(facts["arms"]) == ["selective:pool_size=4", "measure_all"]
+    for row in facts["arms"].values():
+        assert row["measured"] == 6
+        assert len(row["speedups"]) == 2
+        # A reference, three measurements and at least one confirmation, half a second each.
+        assert row["device_s"] >= 2.5
+        assert row["total_usd"] == pytest.approx(row["device_s"] / 3600.0, abs=1e-6)
+    (pair,) = facts["pairs"]
+    assert (pair["arm"], pair["against"]) == ("selective:pool_size=4", "measure_all")
+    told = pair["equal_measurements"]
+    assert told["won"] + told["tied"] + told["lost"] == 2
+    assert told["low"] <= told["gain"] <= told["high"]
+    ours, theirs = (row["speedups"] for row in facts["arms"].values())
+    assert told["log2_differences"] == pytest.approx(
+        [math.log2(a / b) for a, b in zip(ours, theirs, strict=True)], abs=1e-3
+    )
+
+
+@pytest.mark.slow
+def test_a_real_comparison_on_this_machine() -> None:
+    assert invoke("init", "mine").exit_code == 0
+    command = ("compare", "mine", "--vary", "strategy=greedy,puct", "--policy", "measure_all")
+    found = invoke(*command, "--seeds", "2", "-n", "2", "--json")
+    assert found.exit_code == 0, found.output
+    facts = json.loads(found.stdout)
+    assert facts["complete"]
+    for row in facts["arms"].values():
+        assert row["measured"] == 4
+        assert min(row["speedups"]) >= 1.0
+        assert row["device_s"] > 0.0
+
+
+def test_ctrl_c_leaves_what_is_done_and_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: Any, **options: Any) -> Measurement:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CppBackend, "measure", interrupted)
+    shown = invoke("compare", "softmax", "--vary", "strategy=greedy,puct", "--out", "c")
+    assert shown.exit_code == 0, shown.output
+    assert "no verdict: 0 seeds" in shown.stdout
+    assert "to go on: the same command again" in shown.stdout
+    facts = json.loads(Path("c/compare.json").read_text())
+    assert not facts["complete"]
+    assert facts["pairs"][0]["equal_cost"]["gain"] is None
+
+
+def test_mistakes_end_in_one_line_that_names_the_fix() -> None:
+    for vary, words in {
+        "backend=cpp,cuda": "one of policy, strategy, forecaster, proposer",
+        "policy": "PART=ARM,ARM",
+        "policy=selective": "two arms or more",
+        "policy=selective,selective": "none of them twice",
+        "proposer=llm,template": "--base-url and --model",
+        "policy=nope,selective": "no policy is called 'nope'",
+        "policy=selective:nope=1,top_k": "cannot build policy 'selective'",
+    }.items():
+        found = invoke("compare", "softmax", "--vary", vary)
+        assert found.exit_code == 1, vary
+        assert words in found.stderr, vary
+    both = invoke("compare", "softmax", "--vary", "policy=top_k,selective", "--policy", "top_k")
+    assert "leave out --policy" in both.stderr
+
+
+def test_arms_are_read_with_their_options() -> None:
+    kind, arms = _arms("policy=selective:pool_size=8:turnover=2,top_k,measure_all")
+    assert kind == "policy"
+    assert arms == ["selective:pool_size=8:turnover=2", "top_k", "measure_all"]
+    spec = _component("policy", arms[0], ENDPOINT)
+    assert (spec.name, spec.options) == ("selective", {"pool_size": 8, "turnover": 2})
+    _, nested = _arms('forecaster=cascade:stages=[{"name":"trees"},{"name":"roofline"}],trees')
+    assert nested[1:] == ["trees"]
+    stages = _component("forecaster", nested[0], ENDPOINT).options["stages"]
+    assert stages == [{"name": "trees"}, {"name": "roofline"}]
+
+
+def test_models_differ_by_their_options() -> None:
+    _, arms = _arms("proposer=llm:model=small:temperature=0.5,llm:model=large")
+    stated = {**ENDPOINT, "base_url": "http://localhost:8000/v1", "more": ("concurrency=4",)}
+    small, large = (_component("proposer", arm, stated) for arm in arms)
+    assert (small.options["model"], large.options["model"]) == ("small", "large")
+    assert small.options["temperature"] == 0.5
+    assert "ask" not in large.options
+    assert large.options["concurrency"] == 4
+    text = "llm:base_url=http://localhost:9/v1:model=m:samples=3"
+    forecaster = _component("forecaster", text, ENDPOINT)
+    assert forecaster.options["base_url"] == "http://localhost:9/v1"
+    assert (forecaster.options["samples"], forecaster.options["temperature"]) == (3, 1.0)
+    with pytest.raises(SetupError, match="--base-url and --model"):
+        _component("proposer", "llm:model=m", ENDPOINT)

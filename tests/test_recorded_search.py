@@ -1,0 +1,116 @@
+"""The whole loop with a model in it: proposer, critic, cascade, selective policy, real kernels."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelcast.events import Decided, Measured, Proposed
+from kernelcast.store import Run, Store
+from kernelcast.types import Resource
+from tests.model_server import ScriptedServer
+from tests.recorded_edits import RecordedModel
+from tests.recorded_search import NAME, PROBLEM
+
+ROOT = Path(__file__).parents[1]
+KILLED_AFTER = (2, 4, 6)  # measurements, of the reference and of second looks too
+PATIENCE_S = 240.0
+
+
+def started(folder: Path, base_url: str) -> subprocess.Popen[bytes]:
+    folder.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "tests.recorded_search", str(folder), base_url]
+    return subprocess.Popen(command, cwd=ROOT)
+
+
+def kill_after(search: subprocess.Popen[bytes], measured: Path, count: int) -> None:
+    """Kill it as soon as so many measurements are there, wherever it is then."""
+    deadline = time.monotonic() + PATIENCE_S
+    while search.poll() is None and time.monotonic() < deadline:
+        if measured.exists() and measured.read_bytes().count(b"\n") >= count:
+            search.send_signal(signal.SIGKILL)
+            break
+        time.sleep(0.02)
+    assert search.wait() == -signal.SIGKILL, "it ended before it was killed"
+
+
+def story(run: Run) -> list[Any]:
+    """What was proposed, decided and measured, in order; without what took how long."""
+    told: list[Any] = []
+    for event in run.events():
+        match event:
+            case Proposed():
+                told.append(("proposed", event.kernel_id, event.parent_id, event.repairs))
+            case Decided():
+                told.append((event.decision.action, event.kernel_id, event.decision.reason))
+            case Measured():
+                found = event.measurement
+                told.append((event.purpose, found.kernel_id, found.log2_speedup))
+    return told
+
+
+@pytest.mark.slow
+def test_a_search_with_a_model_survives_being_killed(tmp_path: Path) -> None:
+    """Three SIGKILLs in the middle of it, and it ends as the run that nobody disturbed."""
+    with ScriptedServer(RecordedModel(PROBLEM)) as server:
+        for count in KILLED_AFTER:
+            search = started(tmp_path / "killed", server.base_url)
+            kill_after(search, tmp_path / "measured.jsonl", count)
+        for folder in (tmp_path / "killed", tmp_path / "unbroken"):
+            assert started(folder, server.base_url).wait(PATIENCE_S) == 0
+    with (
+        Store.open(tmp_path / "killed" / "store.db") as killed,
+        Store.open(tmp_path / "unbroken" / "store.db") as unbroken,
+    ):
+        ours, theirs = killed.open_run(NAME), unbroken.open_run(NAME)
+        assert story(ours) == story(theirs)
+        state = ours.state
+        assert state.incumbent == theirs.state.incumbent
+        assert state.incumbent.log2_speedup > 0.5
+        # How many are worth it depends on what the machine measures; the rest were turned down.
+        assert state.measured >= 5
+        for resource in (Resource.MEASUREMENTS, Resource.DEVICE_S):
+            assert state.spent[resource] == pytest.approx(theirs.state.spent[resource])
+        # What a model was answering when it was killed may have cost all that was reserved.
+        tokens = Resource.PROPOSAL_TOKENS
+        assert state.spent[tokens] >= theirs.state.spent[tokens]
+        assert state.stages["critic"].asked == state.forecasts
+        assert state.dropped > 0
+
+
+@pytest.mark.slow
+def test_a_user_searches_with_a_model_from_the_command_line(tmp_path: Path) -> None:
+    """As the manual says it, with answers that arrive while kernels are measured."""
+    with ScriptedServer(RecordedModel(PROBLEM)) as server:
+        command = [sys.executable, "-c", "from kernelcast.cli import main; main()"]
+        command += [
+            "search",
+            PROBLEM,
+            "--json",
+            "--proposer",
+            "llm",
+            "--forecaster",
+            "cascade",
+            "--inspect",
+            "--pool",
+            "8",
+        ]
+        command += ["--base-url", server.base_url, "--model", "recorded", "-n", "5"]
+        command += ["--store", str(tmp_path / "store.db"), "--out", str(tmp_path / "best.cpp")]
+        output = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=PATIENCE_S
+        ).stdout
+    told = json.loads(output)
+    assert 3 <= told["measured"] <= 5
+    assert told["best"]["speedup"] > 1.0
+    assert (tmp_path / "best.cpp").read_text()
+    assert any(
+        "# Kernel to put right" in each["messages"][-1]["content"] for each in server.requests
+    )
