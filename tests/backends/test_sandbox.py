@@ -5,6 +5,7 @@ a few of them, and above all real kernels and a real compiler that try to get ou
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import platform
 import shutil
@@ -12,6 +13,8 @@ import socket
 import struct
 import subprocess
 import threading
+import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -351,6 +354,33 @@ def test_a_child_outlives_the_thread_that_started_it(library: Path, whole: Sandb
     thread.join()
     with started[0] as child:
         assert tried(child, 22) is True
+
+
+def test_a_program_may_fork_while_a_child_is_started(whole: Sandbox, tmp_path: Path) -> None:
+    """What is forked off lives on, and must hold no pipe whose end somebody waits for."""
+    grant = Grant("compile", writable=(tmp_path,))
+
+    def start_many() -> None:
+        for _ in range(30):
+            whole.run_program(["/bin/true"], grant, tmp_path, subprocess.DEVNULL).end()
+
+    starting = threading.Thread(target=start_many, daemon=True)
+    forked: list[multiprocessing.process.BaseProcess] = []
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        starting.start()
+        while starting.is_alive() and len(forked) < 60:
+            forked.append(
+                multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+            )
+            forked[-1].start()
+            starting.join(0.01)
+        starting.join(30)
+    stuck = starting.is_alive()
+    for process in forked:
+        process.kill()
+        process.join()
+    assert not stuck
+    assert len(forked) > 5
 
 
 # ------------------------------------------------------------------------------- policy and filter

@@ -188,7 +188,7 @@ def probe(sandbox: Sandbox) -> tuple[str, str] | None:
         process.ended_within(_PROBE_TIMEOUT_S)
         if process.end():
             return None
-        target, _, name = answer.read(4096).decode(errors="replace").strip().partition(" ")
+        target, _, name = answer.read1(4096).decode(errors="replace").strip().partition(" ")
     return target, name
 
 

@@ -27,6 +27,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -395,27 +396,21 @@ class Sandbox:
         ]
         everything = "environment" not in self.mechanisms
         kept = {**source} if everything else bare_environment(source)
-        held, tether = os.pipe()
-        try:
-            # From a thread that lives as long as this process: "die with the parent" means the
-            # thread that started the child.
-            process = _starter(os.getpid()).submit(
-                subprocess.Popen,
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=(*pass_fds, tether),
-                start_new_session=True,
-                cwd=folder,
-                env=kept | environment,
-            )
-            return Confined(process.result(), held, wrapped=self.wrapped)
-        except BaseException:
-            os.close(held)
-            raise
-        finally:
-            os.close(tether)
+        # From a thread that lives as long as this process: "die with the parent" means the thread
+        # that started the child.
+        started = _starter(os.getpid()).submit(
+            _spawn,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=pass_fds,
+            start_new_session=True,
+            cwd=folder,
+            env=kept | environment,
+        )
+        process, tether = started.result()
+        return Confined(process, tether, wrapped=self.wrapped)
 
     def _policy(self, grant: Grant) -> dict[str, Any]:
         filtered = any(each.startswith("seccomp.") for each in self.mechanisms)
@@ -527,6 +522,29 @@ def _rungs() -> Iterator[tuple[Level, frozenset[str]]]:
 def _starter(_process_id: int) -> ThreadPoolExecutor:
     """One thread from which this process starts its children; a fork needs one of its own."""
     return ThreadPoolExecutor(1, thread_name_prefix="kernelcast-start")
+
+
+# A process forked off by another thread would inherit the ends of pipes that are closed here once
+# the child has started, and keep `Popen` waiting, for as long as it lives, to hear that it has.
+_no_forks = threading.Lock()
+os.register_at_fork(
+    before=_no_forks.acquire, after_in_parent=_no_forks.release, after_in_child=_no_forks.release
+)
+
+
+def _spawn(
+    command: list[str], *, pass_fds: Sequence[int], **how: Any
+) -> tuple[subprocess.Popen[bytes], int]:
+    """A new process, and an end of a pipe whose other end it and its descendants hold."""
+    with _no_forks:
+        held, tether = os.pipe()
+        try:
+            return subprocess.Popen(command, pass_fds=(*pass_fds, tether), **how), held
+        except BaseException:
+            os.close(held)
+            raise
+        finally:
+            os.close(tether)
 
 
 def _is_beneath(path: Path, trees: Sequence[str]) -> bool:
