@@ -9,7 +9,8 @@ fast:
 	ruff check .
 	mypy
 	lint-imports
-	OMP_NUM_THREADS=1 pytest -q -m "not slow"
+	OMP_NUM_THREADS=1 pytest -q -n 2 --dist worksteal -m "not slow and not alone"
+	OMP_NUM_THREADS=1 pytest -q -m "not slow and alone"
 
 format:
 	ruff format .

@@ -20,3 +20,9 @@ def small_model() -> Iterator[str]:
         pytest.skip(f"needs a real model: {advice}")
     with real_model(threads=2) as base_url:
         yield base_url
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Among several workers the longest come first, or all would wait for the last of them."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -15,6 +15,8 @@ import attacks as bench
 from _kernels import ATTACKS, HONEST, NO_GAIN, ROWS, BadHeader, Sample, read_header
 from kernelcast.types import CaseTiming, Failure, FailureKind, Timing
 
+pytestmark = pytest.mark.alone
+
 ROOT = Path(__file__).parents[1]
 
 

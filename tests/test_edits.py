@@ -13,6 +13,8 @@ from kernelcast.testing import make_kernel
 from kernelcast.types import Move
 from tests.recorded_edits import PROBLEMS, Edit, Quality, edits_of
 
+pytestmark = pytest.mark.alone
+
 ALL = [edit for problem in PROBLEMS for edit in edits_of(problem).values()]
 EVERY = 8
 

@@ -42,6 +42,8 @@ from kernelcast.testing import (
 )
 from kernelcast.types import Budget
 
+pytestmark = pytest.mark.alone
+
 ROOT = Path(__file__).parents[1]
 CANARY = "sk-canary/7fQ9+xZ2==&mW4kT8vB1nR6"
 WINDOW = 10  # so many characters of a key in a row are a leak too

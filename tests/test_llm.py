@@ -28,6 +28,8 @@ from kernelcast.testing import synthetic_problem
 from tests.model_server import Reply as Scripted
 from tests.model_server import ScriptedServer, count_prompt_tokens, seconds_at_work
 
+pytestmark = pytest.mark.alone
+
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Größe?"}]
 SCHEMA = {
     "type": "object",

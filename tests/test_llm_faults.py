@@ -11,6 +11,8 @@ from kernelcast.llm import Client, Endpoint, _pace
 from kernelcast.llm._wire import MOST_BODY_BYTES
 from llm_faults import PRICES, QUESTION, complaints, faulty_run
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,8 @@ from kernelcast.types import Budget, Resource
 from tests.forecasters.test_llm import letters
 from tests.model_server import Reply, ScriptedServer, kernel_replies
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

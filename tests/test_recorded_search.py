@@ -19,6 +19,8 @@ from tests.model_server import ScriptedServer
 from tests.recorded_edits import RecordedModel
 from tests.recorded_search import NAME, PROBLEM
 
+pytestmark = pytest.mark.alone
+
 ROOT = Path(__file__).parents[1]
 KILLED_AFTER = (2, 4, 6)  # measurements, of the reference and of second looks too
 PATIENCE_S = 240.0

@@ -64,6 +64,8 @@ from kernelcast.types import (
     Usage,
 )
 
+pytestmark = pytest.mark.alone
+
 
 def make_parts(
     policy: Policy | None = None,

@@ -37,6 +37,8 @@ from kernelcast.types import (
 from .conftest import REFERENCE, SEED, make_problem
 from .test_cpp import leftovers
 
+pytestmark = pytest.mark.alone
+
 # What the tests here are about is not the timing: a round is enough.
 AT_ONCE = Precision(min_rounds=2, max_rounds=2)
 OTHER = SEED + "int other;\n"

@@ -29,6 +29,8 @@ from kernelcast.types import (
 
 from .conftest import SEED, make_problem
 
+pytestmark = pytest.mark.alone
+
 HEADERS = """
 #include <cstdint>
 #include <cstdio>

@@ -37,6 +37,8 @@ from kernelcast.types import (
 
 from .conftest import SEED, make_problem
 
+pytestmark = pytest.mark.alone
+
 Kernelish = Callable[[NDArray[Any], NDArray[Any]], None]
 CRASH = Failure(kind=FailureKind.CRASH, message="planted")
 QUICK = Precision(min_rounds=6, max_rounds=6)

@@ -18,6 +18,8 @@ from kernelcast.backends.cpp import CppChild
 from kernelcast.errors import SetupError
 from kernelcast.types import Argument, Case, Failure, FailureKind, Fill, Problem, Tolerance
 
+pytestmark = pytest.mark.alone
+
 SOURCE = """
 #include <atomic>
 #include <cstdint>

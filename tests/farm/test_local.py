@@ -16,6 +16,8 @@ from kernelcast.testing import (
 )
 from kernelcast.types import Effort, Job, Kernel, Measurement, Problem
 
+pytestmark = pytest.mark.alone
+
 
 class TestLocalFarm(FarmContract):
     def make(self, backend: Backend, slots: int) -> Any:

@@ -34,6 +34,8 @@ from kernelcast.types import (
 from tests.forecasters import golden
 from tests.model_server import Reply, ScriptedServer, count_prompt_tokens
 
+pytestmark = pytest.mark.alone
+
 CAUSES = ["compile_error", "wrong_result", "crash", "timeout"]
 ANCHOR = """#include <cstdint>
 extern "C" void kernel(const float* x, float* y, int64_t N) {
