@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import geometric_mean, median
 from typing import Protocol
 
@@ -95,6 +96,7 @@ class Interval:
         return (self.high - self.low) / 2
 
 
+@cache
 def interval_rank(count: int) -> int:
     """The r for which the r-th smallest and r-th largest of `count` samples bound the median.
 

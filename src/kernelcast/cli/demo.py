@@ -25,7 +25,7 @@ from kernelcast.types import Budget
 
 
 @click.command()
-@click.option("--problem", default="softmax", show_default=True, help="A bundled problem.")
+@click.option("--problem", default="matmul", show_default=True, help="A bundled problem.")
 @click.option("--measurements", "-n", default=12, show_default=True, help="Measurements a run.")
 @click.option("--seeds", default=1, show_default=True, help="Runs an arm.")
 @click.option(
