@@ -74,9 +74,9 @@ def demo(
                 run_watched(live, Budget(measurements=measurements), title, quiet=as_json)
                 curves[arm].append(best_so_far(store.open_run(name)))
                 states[arm].append(live.state)
-    draw_best_so_far(
-        curves, figure, f"{loaded.name} on this CPU: {measurements} measurements, {seeds} seeds"
-    )
+    runs = f"{seeds} runs" if seeds > 1 else "one run"
+    title = f"{loaded.name} on this CPU: {measurements} measurements, {runs} an arm"
+    draw_best_so_far(curves, figure, title)
     rows = {arm: _demo_row(each) for arm, each in states.items()}
     if as_json:
         seconds = round(time.monotonic() - began, 1)

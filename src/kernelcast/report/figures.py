@@ -31,9 +31,9 @@ def draw_best_so_far(arms: Mapping[str, Sequence[Sequence[float]]], path: Path, 
             mean = 2.0 ** logs.mean(axis=0)
             axes.step(range(1, shortest + 1), mean, where="mid", color=colour, lw=2.5, label=name)
     axes.set_xlabel("measurements")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel("best speedup over the seed kernel (measured twice)")
-    axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_formatter("{x:g}x")
+    _in_octaves(axes)
     _plain(axes, title)
     axes.legend(frameon=False, loc="lower right")
     return _saved(figure, path)
@@ -70,7 +70,7 @@ def draw_comparison(
     _plain(gained, "in pairs, seed by seed")
     found.set_ylabel("best speedup over the seed kernel (measured twice)")
     gained.set_ylabel(f"speedup over {against}")
-    found.set_yscale("log", base=2)
+    _in_octaves(found)
     for axes in (found, gained):
         axes.set_xlabel("measurements")
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -155,6 +155,18 @@ def _pyplot() -> Any:
     from matplotlib import pyplot
 
     return pyplot
+
+
+def _in_octaves(axes: Any) -> None:
+    """Speedups by their logarithm; within two octaves, powers of two would be too few ticks."""
+    axes.set_yscale("log", base=2)
+    low, high = axes.get_ylim()
+    if high < 4.0 * low:
+        from matplotlib import ticker
+
+        axes.yaxis.set_major_locator(ticker.MaxNLocator(6))
+        axes.yaxis.set_minor_locator(ticker.NullLocator())
+    axes.yaxis.set_major_formatter("{x:g}x")
 
 
 def _plain(axes: Any, title: str) -> None:
