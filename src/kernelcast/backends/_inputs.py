@@ -21,7 +21,7 @@ from kernelcast.types import Argument, Case, Problem
 
 Array = NDArray[Any]
 
-_CHUNK = 1 << 15  # elements worked on at once, so that what lies between stays in the cache
+_CHUNK = 1 << 15  # elements worked on at once
 _LEEWAY = 1 << 14  # how much longer a pool is than a chunk, at least
 _POOL = 1 << 20  # elements
 _SCALES = (1 / 16, 16.0)
@@ -86,7 +86,7 @@ class _Filling:
         shift could otherwise be had from answers to the pools.
         """
         span, low = (self.wide.type(each) for each in (self.high - self.low, self.low))
-        for part in _chunks(out.size):
+        for part in chunks(out.size):
             size = out[part].size
             first, second = (int(each) for each in rng.integers(len(one) - size + 1, size=2))
             here, there = one[first : first + size], other[second : second + size]
@@ -107,7 +107,8 @@ class _Filling:
         return rng.standard_normal(shape, np.float32 if self.dtype == np.float32 else np.float64)
 
 
-def _chunks(size: int) -> Iterator[slice]:
+def chunks(size: int) -> Iterator[slice]:
+    """So many elements in parts, small enough that what lies between steps stays in the cache."""
     return (slice(start, start + _CHUNK) for start in range(0, size, _CHUNK))
 
 

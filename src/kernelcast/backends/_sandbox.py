@@ -536,15 +536,15 @@ def _spawn(
     command: list[str], *, pass_fds: Sequence[int], **how: Any
 ) -> tuple[subprocess.Popen[bytes], int]:
     """A new process, and an end of a pipe whose other end it and its descendants hold."""
-    with _no_forks:
+    with _no_forks, ExitStack() as on_failure:
         held, tether = os.pipe()
+        on_failure.callback(os.close, held)
         try:
-            return subprocess.Popen(command, pass_fds=(*pass_fds, tether), **how), held
-        except BaseException:
-            os.close(held)
-            raise
+            process = subprocess.Popen(command, pass_fds=(*pass_fds, tether), **how)
         finally:
             os.close(tether)
+        on_failure.pop_all()
+    return process, held
 
 
 def _is_beneath(path: Path, trees: Sequence[str]) -> bool:

@@ -20,13 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelcast.backends._arena import Layout
-from kernelcast.backends._inputs import Array, make_inputs
+from kernelcast.backends._inputs import Array, chunks, make_inputs
 from kernelcast.errors import ProblemError
 from kernelcast.types import Argument, Case, Failure, FailureKind, Problem, Tolerance
 
 Oracle = Callable[[Mapping[str, Array], Case], tuple[Array, ...]]
 
-_CHUNK = 1 << 15  # elements worked on at once, so that what lies between stays in the cache
 _POISON = 0xFF  # a NaN in every floating-point type
 _QUIET_NAN = 0x7FF80000  # in both float32 and, as its upper half, float64
 _RMS_FACTOR = 2.0
@@ -90,8 +89,7 @@ class _Expected:
                 "holds NaN or infinity there"
             )
         low, high = np.empty(exact.size, dtype), np.empty(exact.size, dtype)
-        for start in range(0, exact.size, _CHUNK):
-            part = slice(start, start + _CHUNK)
+        for part in chunks(exact.size):
             slack = np.abs(exact[part])
             slack[~np.isfinite(slack)] = 0.0
             slack *= problem.tolerance.rtol
@@ -278,8 +276,7 @@ class Sample:
         worst = squares = magnitudes = 0.0
         count = 0
         typical = self._typical(argument)
-        for start in range(0, output.size, _CHUNK):
-            part = slice(start, start + _CHUNK)
+        for part in chunks(output.size):
             exact, found = self.exact[argument.name][part], output[part]
             if not (finite := np.isfinite(exact)).all():
                 exact, found = exact[finite], found[finite]
@@ -361,8 +358,7 @@ def differences(
     ours, theirs = image.arrays(slot, "output"), image.arrays(trusted, "output")
     for argument, output, right in zip(image.outputs(), ours, theirs, strict=True):
         squares = 0.0
-        for start in range(0, output.size, _CHUNK):
-            part = slice(start, start + _CHUNK)
+        for part in chunks(output.size):
             agree, square = _agree(output[part], right[part], tolerance)
             squares += square
             if not agree.all():
