@@ -27,6 +27,7 @@ from kernelcast.types import (
     Kernel,
     Measurement,
     Problem,
+    Resource,
     Timing,
 )
 from tests.backends.conftest import make_problem
@@ -152,7 +153,7 @@ def test_honest_kernels_are_right_on_all_shapes(cl: OpenClBackend, name: str) ->
     measurement = cl.measure(problem, kernel(problem.seed_source), seed=1)
     assert timing(measurement).runtime_s > 0.0
     assert measurement.sandbox == cl.level
-    assert measurement.device_s < 5.0
+    assert 0.0 < measurement.device_s <= cl.quote(problem)[Resource.DEVICE_S]
 
 
 def test_twice_the_work_is_found_slower(cl: OpenClBackend) -> None:
