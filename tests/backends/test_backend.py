@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from kernelcast.backends._child import Child
 from kernelcast.backends._envelope import Envelope
 from kernelcast.backends._timing import PRECISION, Precision
 from kernelcast.backends._verify import Sample
-from kernelcast.backends.cpp import CppBackend
+from kernelcast.backends.cpp import CppBackend, CppChild
 from kernelcast.canonical import kernel_id
 from kernelcast.devices import detect_cpu
 from kernelcast.errors import ProblemError
@@ -287,6 +288,34 @@ def test_a_candidate_that_dies_is_not_tried_again(
     failure = measured(backend, problem).failure
     assert failure is not None
     assert failure.kind is FailureKind.CRASH
+    assert len(backend.started) == 2
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["candidate", "reference"])
+def test_a_process_that_the_machine_stalled_is_nobodys_failure(
+    backend: Witness, problem: Problem, seen: Seen, monkeypatch: pytest.MonkeyPatch, side: int
+) -> None:
+    """Late without having computed; whoever computes for ever is not tried again."""
+    measured(backend, problem, SEED)
+    backend.started.clear()
+    run = CppChild.run
+    requests = iter(range(1_000))
+
+    def stalled(child: CppChild, *request: Any) -> float | Failure:
+        # After verification: what a call may take is known by then.
+        if child is backend.started[side] and next(requests) == 8:
+            assert child._worker_pid is not None
+            os.kill(child._worker_pid, signal.SIGSTOP)
+        return run(child, *request)
+
+    monkeypatch.setattr(CppChild, "run", stalled)
+    measurement = measured(backend, problem)
+    assert measurement.timing is not None, measurement.failure
+    assert len(backend.started) == 4
+    backend.started.clear()
+    endless = measured(backend, problem, SEED.replace("{", '{ for (;;) asm volatile("");', 1))
+    assert endless.failure is not None
+    assert endless.failure.kind is FailureKind.TIMEOUT
     assert len(backend.started) == 2
 
 

@@ -250,6 +250,19 @@ def test_a_reference_that_has_no_time_left_ends_the_candidates() -> None:
     assert "in the time there was" in failure.message
 
 
+@pytest.mark.parametrize("side", ["candidate", "reference"])
+def test_whoever_is_running_at_the_deadline_has_not_failed(side: str) -> None:
+    contest = Contest(deadline_s=0.5)
+    child: FakeChild = getattr(contest, side)
+    # Two requests verify, two warm up; the ninth is in the fifth round.
+    child.fail_at = 9
+    child.failure = Failure(kind=FailureKind.TIMEOUT, message="no answer")
+    child.kernel = acting_from(8, lambda x, y: time.sleep(0.6))
+    timing = contest.timing()
+    assert not timing.resolved
+    assert len(timing.cases[0].log2_ratios) == 4
+
+
 def test_very_much_slower_calls_than_the_references_are_cut_short() -> None:
     contest = Contest()
     contest.reference.call_s = 0.5

@@ -13,6 +13,7 @@ from scipy.stats import binom
 
 from kernelcast.backends._timing import (
     PRECISION,
+    OutOfTime,
     Precision,
     interval_rank,
     median_interval,
@@ -225,7 +226,7 @@ def test_the_overhead_is_asked_for_with_as_many_calls_and_follows_its_drift() ->
     contest.run = drifting  # type: ignore[method-assign]
     timing = timed(contest, Precision(max_rounds=60, min_rounds=60))
     assert set(contest.idled[9:]) == {3}
-    assert len(contest.idled) == 9 + 9 + 60
+    assert len(contest.idled) == 9 + 9 + 60 // 2  # once a block
     assert timing.log2_speedup == pytest.approx(1.0, abs=0.02)
     assert timing.cases[0].log2_ratios[-1] == pytest.approx(1.0, abs=1e-6)
 
@@ -305,6 +306,31 @@ def test_deadline_ends_the_timing_unresolved() -> None:
     timing = timed(Slow(noise=0.5), deadline=started + 0.3)
     assert 1 < len(timing.cases[0].log2_ratios) < 10
     assert not timing.resolved
+
+
+def test_what_the_deadline_cut_short_is_no_ones_failure_and_unresolved() -> None:
+    class Stalled(FakeContest):
+        stalls_after: int
+
+        def run(self, case: str, calls: int, *, candidate: bool) -> float | Failure:
+            if len(self.journal) == self.stalls_after:
+                raise OutOfTime
+            return super().run(case, calls, candidate=candidate)
+
+    # Two cases: 8 requests warm up, and a block is 8 more. It breaks off in the third.
+    contest = Stalled(noise=1e-6)
+    contest.stalls_after = 8 + 2 * 8 + 6
+    timing = timed(contest, Precision(min_rounds=20, fewest_rounds=2), cases=("one", "other"))
+    assert not timing.resolved
+    assert [len(each.log2_ratios) for each in timing.cases] == [4, 4]
+    contest = Stalled()
+    contest.stalls_after = 5
+    outcome = outcome_of(contest)
+    assert isinstance(outcome, Failure)
+    assert (outcome.kind, outcome.message) == (
+        FailureKind.TIMEOUT,
+        "not measured in the time there was",
+    )
 
 
 def test_enough_seconds_end_the_timing_after_the_least_rounds_only() -> None:

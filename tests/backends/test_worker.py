@@ -222,6 +222,7 @@ def test_says_how_a_child_ended(child: CppChild, mode: int, kind: FailureKind, w
     failure = refused(child, mode, timeout_s=0.5)
     assert failure.kind is kind
     assert words in failure.message
+    assert child.starved is (mode == 3)  # late without having computed
     assert isinstance(run(child), Failure)
 
 

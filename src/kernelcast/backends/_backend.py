@@ -324,13 +324,17 @@ class MeasuringBackend(ABC, Generic[P]):
         with self._pair(arena, candidate, reference) as children:
             samples = store.samples([*arena.cases.values()], rng, reuse=effort != "final")
             fresh = store.fresh(rng)
+            # Before the device is held: what its runtime takes to load is no kernel's doing.
+            not_loaded = children[1].load(_LOAD_TIMEOUT_S)
             started = time.perf_counter()
             deadline = started + cap_s - _CLEANUP_MARGIN_S
 
-            def verdict(ours: Child, theirs: Child, *, last: bool) -> Timing | Failure | None:
+            def verdict(
+                ours: Child, theirs: Child, not_loaded: Failure | None, *, last: bool
+            ) -> Timing | Failure | None:
                 try:
-                    if failure := theirs.load(_load_timeout(deadline)):
-                        raise ReferenceLost(failure)
+                    if not_loaded is not None:
+                        raise ReferenceLost(not_loaded)
                     if failure := ours.load(_load_timeout(deadline)):
                         return failure
                     envelope = Envelope(arena, ours, theirs, fresh, rng, deadline)
@@ -341,15 +345,20 @@ class MeasuringBackend(ABC, Generic[P]):
                     if last or lost.failure.kind is not FailureKind.CRASH:
                         raise self._blame(problem, lost.failure) from lost
                     return None
-                return None if envelope.overtime.found and not last else outcome
+                stalled = ours.starved or theirs.starved
+                too_late = isinstance(outcome, Timing) or time.perf_counter() >= deadline
+                doubtful = envelope.overtime.found or (stalled and not too_late)
+                return None if doubtful and not last else outcome
 
-            outcome = verdict(*children, last=False)
-        # A reference that died is no one's verdict, and on a busy machine the honest are charged
-        # with CPU time now and then, cheats always: again, with new processes.
+            outcome = verdict(*children, not_loaded, last=False)
+        # A reference that died is no one's verdict. On a busy machine the honest are charged with
+        # CPU time now and then, cheats always; and when it stalls, both sides are late without
+        # having worked, which who waits for ever always is: again, with new processes.
         for last in (False, True):
             if outcome is None:
                 with self._pair(arena, candidate, reference) as children:
-                    outcome = verdict(*children, last=last)
+                    not_loaded = children[1].load(_load_timeout(deadline))
+                    outcome = verdict(*children, not_loaded, last=last)
         assert outcome is not None
         return outcome, time.perf_counter() - started
 

@@ -34,6 +34,7 @@ from kernelcast.types import Failure, FailureKind
 _REPLY = struct.Struct("<qq")
 _CONFINED, _LOADED = _REPLY.pack(CONFINED, 0), _REPLY.pack(LOADED, 0)
 _LAST_BREATH_S = 0.2
+_STARVED = 0.5  # of the time it had, as CPU time of all its threads
 
 
 class Child(ABC):
@@ -41,9 +42,10 @@ class Child(ABC):
 
     Candidate and reference are confined alike, or the comparison would not be fair. The kernel is
     loaded by `load`, which must answer before anything else; after a failure the process is dead.
-    A request is a nonce and so many 64-bit `words`; the reply is the nonce and a result, 0 for
-    success. The worker gets the numbers of its memory, request and reply descriptors as its last
-    arguments.
+    One that gave no answer in time, and did not compute for most of it, was `starved`: it waited
+    for something, or the machine stalled. A request is a nonce and so many 64-bit `words`; the
+    reply is the nonce and a result, 0 for success. The worker gets the numbers of its memory,
+    request and reply descriptors as its last arguments.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Child(ABC):
         self._cpu_clock: int | None = None
         self._cpu_seen_s = 0.0
         self.idle_cpu_s = 0.0
+        self.starved = False
 
     # ------------------------------------------------------------------ what a language adds
 
@@ -172,6 +175,7 @@ class Child(ABC):
         ready = self._poll.poll(timeout_ms)
         ended_ns = time.perf_counter_ns()
         if not ready:
+            self.starved = self._cpu_s() - self._cpu_seen_s < _STARVED * timeout_s
             return self._timeout(timeout_s)
         if not any(fd == self._reply_fd for fd, _ in ready):
             return self._obituary()

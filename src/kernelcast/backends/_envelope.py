@@ -19,7 +19,7 @@ from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import Child
 from kernelcast.backends._inputs import FreshInputs
 from kernelcast.backends._overtime import Overtime
-from kernelcast.backends._timing import Precision, time_pairs
+from kernelcast.backends._timing import OutOfTime, Precision, time_pairs
 from kernelcast.backends._verify import Errors, Image, Sample, differences
 from kernelcast.expression import evaluate
 from kernelcast.types import Device, Failure, FailureKind, Timing
@@ -147,7 +147,7 @@ class Envelope:
             slot[:] = image.content
         if self._flush.size:
             self._flush += 1
-        seconds = self._timed(child, case, calls)
+        seconds = self._in_time(self._timed(child, case, calls))
         if candidate:
             # What counts is what is there when the reply is.
             slots = self._slots(child, case, calls)
@@ -166,7 +166,7 @@ class Envelope:
         seconds = 0.0
         for index in self._rng.permutation(2):
             child = (self._candidate, self._reference)[index]
-            taken = child.idle(case, calls, self._limit_s(case, calls))
+            taken = self._in_time(child.idle(case, calls, self._limit_s(case, calls)))
             if isinstance(taken, Failure):
                 if child is self._candidate:
                     return taken
@@ -220,6 +220,13 @@ class Envelope:
         seconds = child.run(case, calls, self._base, self._limit_s(case, calls))
         if child is self._candidate and not isinstance(seconds, Failure):
             self.overtime.worked(seconds)
+        return seconds
+
+    def _in_time(self, seconds: float | Failure) -> float | Failure:
+        """What a request took, unless only the deadline ended it."""
+        cut = isinstance(seconds, Failure) and seconds.kind is FailureKind.TIMEOUT
+        if cut and time.perf_counter() >= self._deadline:
+            raise OutOfTime
         return seconds
 
     def _limit_s(self, case: str, calls: int) -> float:

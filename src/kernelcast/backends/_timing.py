@@ -21,12 +21,16 @@ from typing import Protocol
 
 import numpy as np
 
-from kernelcast.types import CaseTiming, Effort, Failure, Timing
+from kernelcast.types import CaseTiming, Effort, Failure, FailureKind, Timing
+
+
+class OutOfTime(Exception):
+    """The deadline cut a request short that might have been answered: nobody is to blame."""
 
 
 class Contest(Protocol):
     """Runs two kernels on the same inputs; times are wall seconds of a whole request by the
-    parent's clock.
+    parent's clock. Any request may end with `OutOfTime`.
     """
 
     def stage(self, case: str, calls: int) -> None:
@@ -142,7 +146,7 @@ class _Duel:
             if isinstance(request_s, Failure):
                 return request_s
             fastest_s = {side: min(fastest_s[side], request_s[side]) for side in fastest_s}
-        if failure := self._learn_overhead(_OVERHEAD_SAMPLES):
+        if failure := self.learn_overhead(_OVERHEAD_SAMPLES):
             return failure
         shorter_s, longer_s = sorted(self._per_call(each, 0.01) for each in fastest_s.values())
         needed = math.ceil(precision.shortest_request_s / shorter_s)
@@ -151,12 +155,10 @@ class _Duel:
         if calls == self._calls:
             return None
         self._calls = calls
-        return self._learn_overhead(_OVERHEAD_SAMPLES)
+        return self.learn_overhead(_OVERHEAD_SAMPLES)
 
     def round(self, *, candidate_first: bool) -> Failure | None:
         """Time both once, on inputs that neither has seen."""
-        if failure := self._learn_overhead(1):  # it drifts with the load on the machine
-            return failure
         request_s = self._requests(candidate_first=candidate_first)
         if isinstance(request_s, Failure):
             return request_s
@@ -177,7 +179,8 @@ class _Duel:
             request_s[side] = seconds
         return self._contest.settle(self.case, self._calls) or request_s
 
-    def _learn_overhead(self, samples: int) -> Failure | None:
+    def learn_overhead(self, samples: int = 1) -> Failure | None:
+        """What a request costs without the work; it drifts with the load on the machine."""
         for _ in range(samples):
             seconds = self._contest.idle(self.case, self._calls)
             if isinstance(seconds, Failure):
@@ -190,13 +193,13 @@ class _Duel:
         # credited with less than a quarter of what it took.
         return max(request_s - median(self._idle_s), least_share * request_s) / self._calls
 
-    def timing(self) -> CaseTiming:
-        """What was measured of this case."""
+    def timing(self, rounds: int) -> CaseTiming:
+        """What was measured of this case in so many rounds."""
         return CaseTiming(
             case=self.case,
-            log2_ratios=tuple(self.log2_ratios),
-            runtime_s=median(self._runtimes_s[True]),
-            reference_runtime_s=median(self._runtimes_s[False]),
+            log2_ratios=tuple(self.log2_ratios[:rounds]),
+            runtime_s=median(self._runtimes_s[True][:rounds]),
+            reference_runtime_s=median(self._runtimes_s[False][:rounds]),
         )
 
 
@@ -209,38 +212,59 @@ def time_pairs(
 ) -> Timing | Failure:
     """Time the candidate against the reference, or pass on the first failure.
 
-    No block is begun that would not end before `deadline` (of `time.perf_counter`).
+    No block is begun that would not end before `deadline` (of `time.perf_counter`). If one does
+    not, because the machine stalled, it does not count and the timing is unresolved.
     """
     duels = [_Duel(contest, case) for case in cases]
-    for duel in duels:
-        if failure := duel.warm_up(precision):
-            return failure
     rounds: list[float] = []
-    started = time.perf_counter()
-    while True:
-        for candidate_first in rng.permutation([True, False]):
-            for duel in duels:
-                if failure := duel.round(candidate_first=bool(candidate_first)):
-                    return failure
-            rounds.append(math.fsum(duel.log2_ratios[-1] for duel in duels) / len(duels))
-        elapsed_s = time.perf_counter() - started
-        interval = median_interval(rounds)
-        precise = interval.half_width <= precision.half_width_log2
-        if (
-            (precise and len(rounds) >= precision.min_rounds)
-            or (interval.high < precision.hopeless_log2 and len(rounds) >= precision.fewest_rounds)
-            or (elapsed_s >= precision.enough_s and len(rounds) >= precision.min_rounds)
-            or len(rounds) >= precision.max_rounds
-            or started + elapsed_s * (1 + 4 / len(rounds)) > deadline
-        ):
-            break
-    timed = [duel.timing() for duel in duels]
+    cut_short = False
+    try:
+        for duel in duels:
+            if failure := duel.warm_up(precision):
+                return failure
+        started = time.perf_counter()
+        while True:
+            block = _block(duels, rng)
+            if isinstance(block, Failure):
+                return block
+            rounds += block
+            elapsed_s = time.perf_counter() - started
+            interval = median_interval(rounds)
+            precise = interval.half_width <= precision.half_width_log2
+            hopeless = interval.high < precision.hopeless_log2
+            if (
+                (precise and len(rounds) >= precision.min_rounds)
+                or (hopeless and len(rounds) >= precision.fewest_rounds)
+                or (elapsed_s >= precision.enough_s and len(rounds) >= precision.min_rounds)
+                or len(rounds) >= precision.max_rounds
+                or started + elapsed_s * (1 + 4 / len(rounds)) > deadline
+            ):
+                break
+    except OutOfTime:
+        if not rounds:
+            return Failure(kind=FailureKind.TIMEOUT, message="not measured in the time there was")
+        cut_short = True
+    timed = [duel.timing(len(rounds)) for duel in duels]
     return Timing(
         log2_speedup=interval.median,
         low=interval.low,
         high=interval.high,
-        resolved=precise and len(rounds) >= precision.fewest_rounds,
+        resolved=precise and len(rounds) >= precision.fewest_rounds and not cut_short,
         runtime_s=geometric_mean(each.runtime_s for each in timed),
         reference_runtime_s=geometric_mean(each.reference_runtime_s for each in timed),
         cases=tuple(timed),
     )
+
+
+def _block(duels: Sequence[_Duel], rng: np.random.Generator) -> list[float] | Failure:
+    """Two rounds over all cases, in either order; the mean log2 ratio of each."""
+    rounds = []
+    for duel in duels:
+        if failure := duel.learn_overhead():
+            return failure
+    for candidate_first in rng.permutation([True, False]):
+        for duel in duels:
+            if failure := duel.round(candidate_first=bool(candidate_first)):
+                return failure
+        rounds.append(math.fsum(duel.log2_ratios[-1] for duel in duels) / len(duels))
+    return rounds
