@@ -217,8 +217,8 @@ def test_a_reference_that_does_not_compile_here_says_nothing_of_the_candidate(
 
 @pytest.mark.slow
 def test_demo_compares_both_arms_at_equal_measurements(tmp_path: Path) -> None:
-    result = invoke("demo", "-n", "4", "--seeds", "1", "--json")
+    result = invoke("demo", "-n", "2", "--seeds", "1", "--json")
     data = json.loads(result.stdout)
     measured = {arm: row["measured"] for arm, row in data["arms"].items()}
-    assert measured == {"measure everything": 4, "selective": 4}
+    assert measured == {"measure everything": 2, "selective": 2}
     assert Path(data["figure"]).read_bytes().startswith(b"\x89PNG")

@@ -73,6 +73,7 @@ def test_real_forecasts_and_scripted_proposals_in_one_search(small_model: str) -
             'problem = "softmax"\nname = "both"\n'
             f'[proposer]\nname = "llm"\nbase_url = "{proposals.base_url}"\nmodel = "scripted"\n'
             f'[forecaster]\nname = "llm"\nbase_url = "{small_model}"\nmodel = "smollm2"\n'
+            'ask = "direct"\n'
             '[policy]\nname = "measure_all"\n'
         )
         state = Search.from_toml("search.toml").run(Budget(candidates=4)).state
