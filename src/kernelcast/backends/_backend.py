@@ -351,9 +351,9 @@ class MeasuringBackend(ABC, Generic[P]):
                 return None if doubtful and not last else outcome
 
             outcome = verdict(*children, not_loaded, last=False)
-        # A reference that died is no one's verdict. On a busy machine the honest are charged with
-        # CPU time now and then, cheats always; and when it stalls, both sides are late without
-        # having worked, which who waits for ever always is: again, with new processes.
+        # Again, with new processes: a reference that died is no one's verdict. On a busy machine
+        # the honest are charged with CPU time now and then, cheats always. When it stalls, anybody
+        # may be late without having computed; a kernel that waits for ever is late every time.
         for last in (False, True):
             if outcome is None:
                 with self._pair(arena, candidate, reference) as children:
