@@ -279,6 +279,24 @@ def test_a_reference_that_dies_every_time_is_a_problem_error(
     assert not any(child.alive for child in backend.started)
 
 
+def test_a_second_try_that_has_no_time_left_ends_no_search(
+    backend: Witness, problem: Problem, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(backend, problem, SEED)
+    backend.started.clear()
+    backend.doomed = {1}
+    monkeypatch.setattr(_backend, "_load_timeout", lambda deadline: 0.0 if late() else 10.0)
+
+    def late() -> bool:
+        return len(backend.started) > 2
+
+    failure = measured(backend, problem).failure
+    assert failure is not None
+    assert failure.kind is FailureKind.TIMEOUT
+    assert "in the time there was" in failure.message
+    assert not any(child.alive for child in backend.started)
+
+
 def test_a_candidate_that_dies_is_not_tried_again(
     backend: Witness, problem: Problem, seen: Seen
 ) -> None:

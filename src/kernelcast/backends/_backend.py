@@ -32,7 +32,7 @@ from kernelcast.backends._envelope import Envelope, ReferenceLost
 from kernelcast.backends._inputs import FreshInputs, hidden_cases
 from kernelcast.backends._preflight import Watch
 from kernelcast.backends._sandbox import Level, Sandbox, admit
-from kernelcast.backends._timing import PRECISION, noise_floor
+from kernelcast.backends._timing import PRECISION, noise_floor, not_in_time
 from kernelcast.backends._verify import Oracle, Sample, lint, oracle
 from kernelcast.canonical import kernel_id
 from kernelcast.errors import ProblemError, SetupError
@@ -61,6 +61,7 @@ _SHORTEST_CAP_S = 2.0
 _NOISE_LASTS_S = 30 * 60.0
 _NOISE_SHARE = 0.3
 _MOST_USES = 8
+_RETRIES = 2
 _DRAWING_THREADS = 2
 _HIDDEN: dict[Effort, int] = {"screening": 3, "normal": 6, "final": 9}
 
@@ -330,7 +331,7 @@ class MeasuringBackend(ABC, Generic[P]):
             deadline = started + cap_s - _CLEANUP_MARGIN_S
 
             def verdict(
-                ours: Child, theirs: Child, not_loaded: Failure | None, *, last: bool
+                ours: Child, theirs: Child, not_loaded: Failure | None, attempt: int
             ) -> Timing | Failure | None:
                 try:
                     if not_loaded is not None:
@@ -342,23 +343,25 @@ class MeasuringBackend(ABC, Generic[P]):
                         samples, PRECISION[effort], self.device, self._flush_bytes
                     )
                 except ReferenceLost as lost:
-                    if last or lost.failure.kind is not FailureKind.CRASH:
+                    if attempt and lost.failure.kind is FailureKind.TIMEOUT:
+                        return not_in_time()  # it was quick enough before
+                    if attempt == _RETRIES or lost.failure.kind is not FailureKind.CRASH:
                         raise self._blame(problem, lost.failure) from lost
                     return None
                 stalled = ours.starved or theirs.starved
                 too_late = isinstance(outcome, Timing) or time.perf_counter() >= deadline
                 doubtful = envelope.overtime.found or (stalled and not too_late)
-                return None if doubtful and not last else outcome
+                return None if doubtful and attempt < _RETRIES else outcome
 
-            outcome = verdict(*children, not_loaded, last=False)
+            outcome = verdict(*children, not_loaded, 0)
         # Again, with new processes: a reference that died is no one's verdict. On a busy machine
         # the honest are charged with CPU time now and then, cheats always. When it stalls, anybody
         # may be late without having computed; a kernel that waits for ever is late every time.
-        for last in (False, True):
+        for attempt in range(1, _RETRIES + 1):
             if outcome is None:
                 with self._pair(arena, candidate, reference) as children:
                     not_loaded = children[1].load(_load_timeout(deadline))
-                    outcome = verdict(*children, not_loaded, last=last)
+                    outcome = verdict(*children, not_loaded, attempt)
         assert outcome is not None
         return outcome, time.perf_counter() - started
 

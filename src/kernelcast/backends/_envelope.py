@@ -19,7 +19,7 @@ from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import Child
 from kernelcast.backends._inputs import FreshInputs
 from kernelcast.backends._overtime import Overtime
-from kernelcast.backends._timing import OutOfTime, Precision, time_pairs
+from kernelcast.backends._timing import OutOfTime, Precision, not_in_time, time_pairs
 from kernelcast.backends._verify import Errors, Image, Sample, differences
 from kernelcast.expression import evaluate
 from kernelcast.types import Device, Failure, FailureKind, Timing
@@ -83,7 +83,7 @@ class Envelope:
         except ReferenceLost as lost:
             if lost.failure.kind is not FailureKind.TIMEOUT:
                 raise
-            return Failure(kind=FailureKind.TIMEOUT, message="not measured in the time there was")
+            return not_in_time()
         return self._plausible(outcome, device)
 
     # ------------------------------------------------------------------------- verification

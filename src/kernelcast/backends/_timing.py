@@ -28,6 +28,11 @@ class OutOfTime(Exception):
     """The deadline cut a request short that might have been answered: nobody is to blame."""
 
 
+def not_in_time() -> Failure:
+    """What becomes of a measurement that the deadline leaves nothing of."""
+    return Failure(kind=FailureKind.TIMEOUT, message="not measured in the time there was")
+
+
 class Contest(Protocol):
     """Runs two kernels on the same inputs; times are wall seconds of a whole request by the
     parent's clock. Any request may end with `OutOfTime`.
@@ -242,7 +247,7 @@ def time_pairs(
                 break
     except OutOfTime:
         if not rounds:
-            return Failure(kind=FailureKind.TIMEOUT, message="not measured in the time there was")
+            return not_in_time()
         cut_short = True
     timed = [duel.timing(len(rounds)) for duel in duels]
     return Timing(
