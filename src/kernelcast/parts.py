@@ -9,13 +9,13 @@ from typing import Any
 from kernelcast import plugins
 from kernelcast.events import ComponentSpec
 from kernelcast.protocols import Farm, Forecaster, Policy, Proposer, Strategy
+from kernelcast.types import Language
 
 DEFAULT_PARTS: Mapping[plugins.Kind, str] = {
     "proposer": "template",
     "forecaster": "trees",
     "policy": "selective",
     "strategy": "puct",
-    "backend": "cpp",
     "farm": "local",
 }
 
@@ -31,11 +31,15 @@ class Parts:
     farm: Farm
 
     @classmethod
-    def build(cls, components: Mapping[str, ComponentSpec]) -> Parts:
-        """Build the parts that a spec names; what it leaves out is the default."""
+    def build(cls, components: Mapping[str, ComponentSpec], language: Language = "cpp") -> Parts:
+        """Build the parts that a spec names; a part it leaves out is the default.
+
+        The default backend is the one that is named after the problem's `language`.
+        """
+        defaults = {**DEFAULT_PARTS, "backend": language}
 
         def part(kind: plugins.Kind, **injected: Any) -> Any:
-            spec = components.get(kind, ComponentSpec(name=DEFAULT_PARTS[kind]))
+            spec = components.get(kind, ComponentSpec(name=defaults[kind]))
             return plugins.build(kind, spec, **injected)
 
         return cls(

@@ -127,20 +127,22 @@ class Search:
     def from_toml(cls, path: str | Path, callbacks: Sequence[Callback] = ()) -> Search:
         """A search as a file states it: the problem, and the parts that are not the default."""
         text = tomllib.loads(Path(path).read_text())
-        known = {"problem", "store", "name", "seed", "inspect", "reuse", *DEFAULT_PARTS}
+        known = {"problem", "store", "name", "seed", "inspect", "reuse", "backend", *DEFAULT_PARTS}
         if unknown := sorted(set(text) - known):
             raise SetupError(f"{path}: unknown keys {unknown}; known: {sorted(known)}")
         if "problem" not in text:
             raise SetupError(f'{path}: name a problem, for example: problem = "softmax"')
+        problem = load_problem(text["problem"])
+        defaults = {**DEFAULT_PARTS, "backend": problem.language}
         components: dict[str, ComponentSpec] = {
-            kind: ComponentSpec(name=options.pop("name", DEFAULT_PARTS[kind]), options=options)
-            for kind in DEFAULT_PARTS
+            kind: ComponentSpec(name=options.pop("name", default), options=options)
+            for kind, default in defaults.items()
             if isinstance(options := text.pop(kind, None), dict)
         }
         options = {key: text[key] for key in ("seed", "inspect", "reuse") if key in text}
         return cls(
-            load_problem(text["problem"]),
-            Parts.build(components),
+            problem,
+            Parts.build(components, problem.language),
             Store.open(text.get("store", DEFAULT_STORE)),
             spec=RunSpec(components=components, **options),
             name=text.get("name"),
@@ -163,7 +165,7 @@ class Search:
             raise SetupError(f"run {name!r} never began: start a new search")
         search = cls(
             started.problem,
-            parts or Parts.build(started.spec.components),
+            parts or Parts.build(started.spec.components, started.problem.language),
             store,
             spec=started.spec,
             name=name,

@@ -16,7 +16,7 @@ from kernelcast.forecasters.llm import Way
 from kernelcast.report.console import Progress
 from kernelcast.search import Result, Search
 from kernelcast.store import DEFAULT_STORE
-from kernelcast.types import Budget
+from kernelcast.types import Budget, Problem
 
 OUT = Console()
 ERR = Console(stderr=True)
@@ -105,7 +105,7 @@ def ask_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def trust_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say how kernels must be confined."""
+    """The options that choose the backend and say how kernels must be confined."""
     for option in (
         click.option(
             "--allow-unsafe", is_flag=True, help="Measure even where kernels cannot be confined."
@@ -115,15 +115,33 @@ def trust_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(["S1", "S2", "S3"]),
             help="Refuse to measure below this sandbox level (see `kernelcast doctor`).",
         ),
+        click.option(
+            "--backend",
+            help="Backend that compiles and measures (default: the one of the problem's language).",
+        ),
     ):
         command = option(command)
     return command
 
 
-def backend_spec(require: str | None, *, allow_unsafe: bool) -> ComponentSpec:
-    """The backend of this machine's CPU, as confined as asked for."""
-    options = {"require": require, "allow_unsafe": allow_unsafe}
-    return ComponentSpec(name="cpp", options=options)
+device_option = click.option(
+    "--device", help="Device to measure on, by name (default: the one of this machine)."
+)
+
+
+def backend_spec(
+    problem: Problem,
+    *,
+    backend: str | None = None,
+    device: str | None = None,
+    require: str | None = None,
+    allow_unsafe: bool = False,
+) -> ComponentSpec:
+    """The backend for a problem: that of its language, unless another one is named."""
+    options: dict[str, Any] = {"require": require, "allow_unsafe": allow_unsafe}
+    if device is not None:
+        options["device"] = device
+    return ComponentSpec(name=backend or problem.language, options=options)
 
 
 def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:

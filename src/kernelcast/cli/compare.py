@@ -21,6 +21,7 @@ from kernelcast.cli.common import (
     asking,
     backend_spec,
     component,
+    device_option,
     json_option,
     model_options,
     run_watched,
@@ -74,6 +75,7 @@ _ENDPOINT = (*MODEL_KEYS, *ASK_KEYS)
 @ask_options
 @model_options
 @trust_options
+@device_option
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -87,6 +89,8 @@ def compare(
     measurements: int,
     inspect: bool,
     device_usd_per_hour: float,
+    backend: str | None,
+    device: str | None,
     require: str | None,
     allow_unsafe: bool,
     out: Path | None,
@@ -112,12 +116,15 @@ def compare(
     if options[kind] is not None:
         raise SetupError(f"--vary says what the {kind} is: leave out --{kind}")
     fixed = {each: options[each] or DEFAULT_PARTS[each] for each in _VARIED if each != kind}
-    backend = backend_spec(require, allow_unsafe=allow_unsafe)
-    shared: dict[str, ComponentSpec] = {"backend": backend}
+    loaded = load_problem(problem)
+    measuring = backend_spec(
+        loaded, backend=backend, device=device, require=require, allow_unsafe=allow_unsafe
+    )
+    shared: dict[str, ComponentSpec] = {"backend": measuring}
     for each, text in fixed.items():
         shared[each] = _component(each, text, endpoint)
     plan = Plan(
-        problem=load_problem(problem),
+        problem=loaded,
         arms={arm: {**shared, kind: _component(kind, arm, endpoint)} for arm in arms},
         seeds=seeds,
         measurements=measurements,
@@ -125,7 +132,7 @@ def compare(
     )
     folder = out or Path(".kernelcast/compare")
     local = ComponentSpec(name=DEFAULT_PARTS["farm"])
-    farm = plugins.build("farm", local, backend=plugins.build("backend", backend))
+    farm = plugins.build("farm", local, backend=plugins.build("backend", measuring))
     try:
         with Store.open(folder / "store.db") as store:
             found = run_plan(

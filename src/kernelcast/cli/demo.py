@@ -42,6 +42,7 @@ def demo(
     measurements: int,
     seeds: int,
     figure: Path,
+    backend: str | None,
     require: str | None,
     allow_unsafe: bool,
     as_json: bool,
@@ -65,7 +66,9 @@ def demo(
             for arm, policy in arms.items():
                 components = {
                     "policy": ComponentSpec(name=policy),
-                    "backend": backend_spec(require, allow_unsafe=allow_unsafe),
+                    "backend": backend_spec(
+                        loaded, backend=backend, require=require, allow_unsafe=allow_unsafe
+                    ),
                 }
                 spec = RunSpec(seed=seed, reuse=False, components=components)
                 name = f"{policy}-{seed}"

@@ -98,6 +98,7 @@ def rank(
     as_csv: bool,
     measure: bool,
     measurements: int | None,
+    backend: str | None,
     require: str | None,
     allow_unsafe: bool,
     seed: int,
@@ -162,7 +163,13 @@ def rank(
     if measure:
         components = {
             "forecaster": spec,
-            "backend": backend_spec(require, allow_unsafe=allow_unsafe),
+            "backend": backend_spec(
+                found.problem,
+                backend=backend,
+                device=device,
+                require=require,
+                allow_unsafe=allow_unsafe,
+            ),
         }
         budget = Budget(measurements=measurements or cut.count)
         facts["measured"] = _measure(found, ranking, components, budget, seed, store, quiet=as_json)
@@ -292,7 +299,7 @@ def _measure(
             f"{pool.problem.name!r} cannot be measured here, its inputs are not stated: "
             "give --problem with a problem folder (kernelcast init makes one)"
         )
-    usual = Parts.build(components)
+    usual = Parts.build(components, pool.problem.language)
     parts = Parts(
         proposer=PoolProposer([_member(each.kernel) for each in ranking.members], ordered=True),
         forecaster=usual.forecaster,

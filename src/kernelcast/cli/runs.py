@@ -19,6 +19,7 @@ from kernelcast.cli.common import (
     budget_of,
     budget_options,
     component,
+    device_option,
     json_option,
     model_options,
     run_watched,
@@ -52,6 +53,7 @@ from kernelcast.store import Store
 @click.option("--inspect", is_flag=True, help="Compile every candidate before it is forecast.")
 @click.option("--no-reuse", is_flag=True, help="Measure again what another run has measured.")
 @trust_options
+@device_option
 @click.option("--name", help="Name of the run (default: problem, date and a random tail).")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the best kernel here.")
 @store_option
@@ -67,6 +69,8 @@ def search(
     seed: int,
     inspect: bool,
     no_reuse: bool,
+    backend: str | None,
+    device: str | None,
     require: str | None,
     allow_unsafe: bool,
     name: str | None,
@@ -92,6 +96,7 @@ def search(
     priced = any(model[key] for key in MODEL_KEYS if key.startswith("usd"))
     if not priced and (budget.forecast_usd is not None or budget.proposal_usd is not None):
         raise SetupError("a cap in dollars needs the model's prices: --price-in and --price-out")
+    loaded = load_problem(problem)
     components = {
         # Both ask the same model, so what is set of it holds for both.
         "proposer": component(proposer, {**model, **set_options(ask["more"])}),
@@ -100,11 +105,12 @@ def search(
         else component(forecaster, model),
         "policy": ComponentSpec(name=policy, options={"pool_size": pool} if pool else {}),
         "strategy": ComponentSpec(name=strategy),
-        "backend": backend_spec(require, allow_unsafe=allow_unsafe),
+        "backend": backend_spec(
+            loaded, backend=backend, device=device, require=require, allow_unsafe=allow_unsafe
+        ),
         "farm": ComponentSpec(name="local", options={"slots": slots}),
     }
     spec = RunSpec(seed=seed, inspect=inspect, reuse=not no_reuse, components=components)
-    loaded = load_problem(problem)
     with Store.open(store) as opened:
         live = Search(loaded, Parts.build(components), opened, spec=spec, name=name)
         _finish(
