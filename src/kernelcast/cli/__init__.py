@@ -16,6 +16,7 @@ from kernelcast.cli.runs import list_runs, resume, search, show
 from kernelcast.cli.setup import doctor, init
 from kernelcast.cli.train import train
 from kernelcast.errors import KernelcastError
+from kernelcast.report.terminal import printable
 
 
 class _Group(click.Group):
@@ -25,7 +26,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except KernelcastError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(printable(str(error))) from error
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

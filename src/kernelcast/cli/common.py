@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
 import click
-from rich.console import Console
 
 from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec
 from kernelcast.forecasters.llm import Way
 from kernelcast.report.console import Progress
+from kernelcast.report.terminal import Terminal
 from kernelcast.search import Result, Search
 from kernelcast.store import DEFAULT_STORE
 from kernelcast.types import Budget, Problem
 
-OUT = Console()
-ERR = Console(stderr=True)
+OUT = Terminal()
+ERR = Terminal(stderr=True)
 BINS = {each.name: each for each in (DEFAULT_BINS, PAPER_BINS)}
 
 
@@ -159,7 +159,7 @@ def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def run_watched(search: Search, budget: Budget, title: str, *, quiet: bool) -> Result:
     """Run a search under a live view on standard error."""
-    progress = Progress(Console(stderr=True, quiet=quiet))
+    progress = Progress(Terminal(stderr=True, quiet=quiet))
     search.callbacks.append(progress)
     search.begin(budget)
     progress.watch(search.state, title)

@@ -155,7 +155,7 @@ def compare(
         click.echo(json.dumps(facts))
         return
     _print(found, facts, device_usd_per_hour)
-    OUT.print(f"written to {folder}: compare.json, compare.png, store.db", highlight=False)
+    OUT.print(f"written to {folder}: compare.json, compare.png, store.db")
     if not found.complete:
         OUT.print("to go on: the same command again")
 
@@ -287,7 +287,7 @@ def _print(found: Comparison, facts: Mapping[str, Any], device_usd_per_hour: flo
     for pair in pairs.values():
         for where in ("equal_measurements", "equal_cost"):
             told = f"at {where.replace('_', ' ')}: {pair[where]['verdict']}"
-            OUT.print(told, style="bold", highlight=False)
+            OUT.print(told, style="bold")
 
 
 def _table(title: str, columns: tuple[str, ...]) -> Table:

@@ -102,13 +102,13 @@ def forecast(
     who = f"{model['model']}, {model['ask']}" if is_asked else spec.name
     OUT.print(f"Forecast by {who} for {query.device.name} (not a measurement)", style="bold")
     _print_forecast(facts, BINS[bins], f"{candidate.name} against {reference.name}")
-    OUT.print(_compiled(query), style="dim", highlight=False)
+    OUT.print(_compiled(query), style="dim")
     if answer.unparsed:
         OUT.print(
             f"the answer could not be read ({answer.rationale}): nothing is known", style="red"
         )
     elif answer.rationale and is_asked:
-        OUT.print(f"its reason: {answer.rationale}", style="dim", highlight=False)
+        OUT.print(f"its reason: {answer.rationale}", style="dim")
     if not is_asked:
         OUT.print("by trees trained on other kernels: docs/reference/model-card.md says how good")
 

@@ -210,7 +210,6 @@ def _ask_model(
         ERR.print(
             f"{len(queries)} kernels, {len(told)} of them answered in {tape} before.\n"
             f"{_estimate(forecaster, wanted)}",
-            highlight=False,
         )
         if not yes:
             click.confirm(f"Ask {model['model']} about {len(missing)}?", abort=True, err=True)
@@ -298,16 +297,13 @@ def _print(evaluations: Sequence[Evaluation]) -> None:
             f"{claimed:.2f} claimed {right:.2f} right ({count})"
             for claimed, right, count in each.reliability
         )
-        OUT.print(
-            f"reliability of {each.forecaster}: {buckets or 'nothing timed'}", highlight=False
-        )
+        OUT.print(f"reliability of {each.forecaster}: {buckets or 'nothing timed'}")
         if each.usage.tokens:
             bound = "at most " if each.usage.unknown else ""
             OUT.print(
                 f"{each.forecaster} read {bound}{each.usage.input_tokens:,} and wrote "
                 f"{each.usage.output_tokens:,} tokens for ${each.usage.usd:.4f}; "
                 f"{each.unparsed} answers could not be read and count as knowing nothing",
-                highlight=False,
             )
     told = {
         **SCORES,
@@ -315,7 +311,7 @@ def _print(evaluations: Sequence[Evaluation]) -> None:
         "risk at 25%": "mean half-Brier of the quarter of forecasts that is surest",
     }
     for name, meaning in told.items():
-        OUT.print(f"  {name:14} {meaning}", style="dim", highlight=False)
+        OUT.print(f"  {name:14} {meaning}", style="dim")
 
 
 @click.command()

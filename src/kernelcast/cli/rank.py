@@ -256,7 +256,6 @@ def _print(ranking: Ranking, cut: Cut, facts: dict[str, Any], top: int) -> None:
         f"{facts['problem']} on {facts['device']}: {facts['kernels']:,} kernels{known}; "
         f"forecast by {facts['forecaster']}, not measured",
         style="bold",
-        highlight=False,
     )
     table = Table(box=None, pad_edge=False)
     for column in ("", "kernel", "P(fastest)", "speedup", "80% interval", "P(ok)", "why"):
@@ -277,7 +276,7 @@ def _print(ranking: Ranking, cut: Cut, facts: dict[str, Any], top: int) -> None:
             style="" if number <= cut.count else "dim",
         )
     OUT.print(table)
-    OUT.print(f"measure the first {cut.count:,}: {cut.reason}", highlight=False)
+    OUT.print(f"measure the first {cut.count:,}: {cut.reason}")
     chances = [each.chance for each in ranking.members]
     if len(chances) > 1 and chances[0] - chances[-1] < 1e-9:
         OUT.print("nothing tells these kernels apart yet: --measure some, or give --history")
@@ -318,7 +317,7 @@ def _measure(
         )
         if not quiet:
             OUT.print(summary_table(result.state, f"Run {result.run}"))
-            OUT.print(f"fastest: {label} (kernelcast show {result.run} --kernel)", highlight=False)
+            OUT.print(f"fastest: {label} (kernelcast show {result.run} --kernel)")
         return {"run": result.run, "fastest": label, **summary(result.state)}
 
 

@@ -34,6 +34,7 @@ from kernelcast.problems import load_problem
 from kernelcast.report.console import archive_table, summary, summary_table
 from kernelcast.report.curves import best_so_far
 from kernelcast.report.figures import draw_best_so_far
+from kernelcast.report.terminal import echo_source
 from kernelcast.search import INTERRUPTED, Result, Search
 from kernelcast.store import Store
 
@@ -205,7 +206,7 @@ def show(run: str, kernel: bool, top: int, figure: Path | None, store: str, as_j
         log = opened.open_run(run)
         state = log.state
         if kernel:
-            click.echo(opened.kernel(state.incumbent.kernel_id).source, nl=False)
+            echo_source(opened.kernel(state.incumbent.kernel_id).source)
             return
         if figure is not None:
             draw_best_so_far({run: [best_so_far(log)]}, figure, f"Best so far, {run}")

@@ -12,8 +12,8 @@ from importlib import resources
 from pathlib import Path
 
 import click
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from kernelcast.backends._preflight import settings
 from kernelcast.backends._sandbox import Sandbox, prove, required, what_would_raise
@@ -71,8 +71,8 @@ def doctor(as_json: bool) -> None:
     else:
         table = Table(box=None, pad_edge=False, show_header=False)
         for check, ok, detail in checks:
-            mark = "[green]works[/]" if ok else "[yellow]missing[/]"
-            table.add_row(check, mark, escape(detail))
+            mark = Text("works", "green") if ok else Text("missing", "yellow")
+            table.add_row(check, mark, detail)
         OUT.print(table)
         OUT.print(f"bundled problems: {', '.join(bundled_problems())}")
     if not {check: ok for check, ok, _ in checks}["C++ kernels"]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -16,6 +16,7 @@ from rich.text import Text
 
 from kernelcast.bins import DEFAULT_BINS
 from kernelcast.events import Decided, Event, Measured
+from kernelcast.report.terminal import Terminal, printable
 from kernelcast.state import State
 from kernelcast.types import Resource
 
@@ -70,6 +71,7 @@ def summary(state: State) -> dict[str, Any]:
 
 def summary_table(state: State, title: str) -> Table:
     """The same for a reader."""
+    title = printable(title, one_line=True)
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
@@ -120,7 +122,7 @@ def archive_table(state: State, limit: int) -> Table:
 class Progress:
     """A callback that keeps a live view on a terminal, or a line now and then elsewhere."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Terminal) -> None:
         self._console = console
         self._state: State | None = None
         self._title = ""
@@ -129,7 +131,7 @@ class Progress:
 
     def watch(self, state: State, title: str) -> None:
         """Begin to show this run."""
-        self._state, self._title = state, title
+        self._state, self._title = state, printable(title, one_line=True)
         if self._console.is_terminal:
             self._live.start()
 
