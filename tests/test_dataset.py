@@ -40,7 +40,8 @@ REFERENCE = ROOT / "docs" / "reference" / "rows.md"
 MARKS = ("<!-- schema: generated -->\n\n", "\n<!-- end of schema -->\n")
 DATA = Path(os.environ.get("KERNELCAST_DATA", ROOT.parent / "shared" / "data"))
 needs_data = pytest.mark.skipif(
-    not DATA.is_dir(), reason=f"no data in {DATA}: set KERNELCAST_DATA to the shared data's folder"
+    not DATA.is_dir(),
+    reason=f"needs the measured data in {DATA}: set KERNELCAST_DATA to its folder",
 )
 
 

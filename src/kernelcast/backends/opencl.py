@@ -55,6 +55,8 @@ from kernelcast.types import (
 )
 
 FLAGS = ("-cl-std=CL1.2",)
+INSTALL = "apt-get install ocl-icd-libopencl1 pocl-opencl-icd"
+"""How a machine without a GPU gets the library `libOpenCL.so.1` and a device."""
 
 # What an OpenCL library reads beside the system's own folders; PoCL asks for processor and memory.
 _READABLE = tuple(
@@ -136,8 +138,8 @@ def _choose(platform: int, index: int, sandbox: Sandbox) -> Found:
         )
     if not found:
         raise NoDevice(
-            "there is no OpenCL device here: apt-get install pocl-opencl-icd brings one for the "
-            "CPU, a GPU's driver one for the GPU; `clinfo -l` lists them"
+            f"there is no OpenCL device here: {INSTALL} brings the library and one for the CPU, a "
+            "GPU's driver one for the GPU; `clinfo -l` lists them"
         )
     chosen = [each for each in found if (each.platform, each.index) == (platform, index)]
     if not chosen:
