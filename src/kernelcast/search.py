@@ -177,12 +177,18 @@ class Search:
                 f"{search.parts.farm.device.id}: times do not compare, start a new search here"
             )
         search._run = run
+        run.hold()
         search._abandon_unfinished()
         search._learn_history()
         return search
 
     def begin(self, budget: Budget) -> None:
-        """Start the run, or give a resumed one this budget."""
+        """Start the run, or give a resumed one this budget.
+
+        Raises:
+            NoDevice: The farm has no device that could run the problem's kernels.
+        """
+        self.parts.farm.quote(self.problem)
         if self._run is not None:
             if budget != self.state.budget or self.state.ended:
                 self._append([BudgetChanged(budget=budget)])
@@ -201,6 +207,7 @@ class Search:
             budget=budget,
         )
         self._append([started], [seed])
+        self._log.hold()
 
     @property
     def state(self) -> State:
@@ -334,12 +341,19 @@ class Search:
                     tasks.pop(future)(future.result())
         except KeyboardInterrupt:
             self._stop = INTERRUPTED
+        except SetupError as error:
+            self._end(f"stopped: {error}")
+            raise
         finally:
             self.parts.farm.close()
-        self._abandon_unfinished()
         trouble = f": {self.state.unanswered}" if self.state.unanswered else ""
-        self._append([RunEnded(reason=self._stop or f"nothing left to try{trouble}")])
+        self._end(self._stop or f"nothing left to try{trouble}")
         return self.result
+
+    def _end(self, reason: str) -> None:
+        self._abandon_unfinished()
+        self._append([RunEnded(reason=reason)])
+        self._log.release()
 
     def _budget_so_far(self) -> Budget:
         return self.state.budget if self._run is not None else Budget()
@@ -440,6 +454,8 @@ class Search:
             )
             self.parts.forecaster.learn([observation])
             self._learnt += 1
+        if self.state.hopeless is not None and self._stop is None:
+            self._stop = f"stopped: the first {self.state.measured} measurements failed alike"
         if self.state.left(Resource.MEASUREMENTS) < 1 and self._stop is None:
             self._stop = "budget spent: all measurements made"
 

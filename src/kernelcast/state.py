@@ -34,6 +34,7 @@ from kernelcast.types import (
     Audit,
     Budget,
     Candidate,
+    Failure,
     Measurement,
     Node,
     Resource,
@@ -47,6 +48,8 @@ _HISTORY = 12  # attempts of a lineage that are told
 _MOST_AUDITS = 400
 _MOST_SENT_BACK = 16
 _LONGEST_COMPLAINT = 600
+_LONGEST_MESSAGE = 4_000
+_HOPELESS = 8  # measurements from the first on that fail alike, after which a search stops
 
 
 class Pending(BaseModel):
@@ -63,6 +66,13 @@ class SentBack(BaseModel):
     kernel_id: str
     parent_id: str
     complaint: str
+
+
+class FirstFailure(BaseModel):
+    """The first kernel of a run that failed in some way, and its message."""
+
+    kernel_id: str
+    failure: Failure
 
 
 class Calibration(BaseModel):
@@ -159,6 +169,8 @@ class State(BaseModel):
     cached: int = 0
     confirmations: int = 0
     failures: Counter[str] = Counter()
+    first_failures: dict[str, FirstFailure] = {}
+    alike: int = 0
 
     expansions: int = 0
     archive: dict[str, Node] = {}
@@ -167,6 +179,7 @@ class State(BaseModel):
     unconfirmed: dict[str, float] = {}
     reference: Measurement | None = None
     best: str | None = None
+    best_measurement: Measurement | None = None
     calibration: Calibration = Calibration()
     stages: dict[str, StageSums] = {}
     stale: int = 0
@@ -186,6 +199,13 @@ class State(BaseModel):
         if self.started is None:
             raise StoreError("this run has no run_started event: it is empty or damaged")
         return self.archive[self.best or self.started.seed_kernel_id]
+
+    @property
+    def hopeless(self) -> Failure | None:
+        """The failure that all measurements so far share, once there are `_HOPELESS` of them."""
+        if self.alike < _HOPELESS or self.alike < self.measured:
+            return None
+        return next(iter(self.first_failures.values())).failure
 
     @property
     def noise_log2(self) -> float:
@@ -353,7 +373,7 @@ class State(BaseModel):
             if pending.audit:
                 self._count_audit(pending, measurement)
             if measurement.failure is not None:
-                self.failures[measurement.failure.kind] += 1
+                self._count_failure(measurement.kernel_id, measurement.failure)
                 self._remember(pending.candidate, str(measurement.failure.kind), measured=True)
             elif measurement.log2_speedup is not None:
                 self._remember(
@@ -363,6 +383,17 @@ class State(BaseModel):
                 self._archive(pending.candidate, measurement.log2_speedup, measured=True)
                 if measurement.log2_speedup > self.incumbent.log2_speedup:
                     self.unconfirmed[measurement.kernel_id] = measurement.log2_speedup
+
+    def _count_failure(self, kernel_id: str, failure: Failure) -> None:
+        first = next(iter(self.first_failures.values()), None)
+        if self.alike == self.measured - 1 and (first is None or failure.is_like(first.failure)):
+            self.alike += 1
+        self.failures[failure.kind] += 1
+        message = failure.message[:_LONGEST_MESSAGE]
+        kept = failure.model_copy(update={"message": message})
+        self.first_failures.setdefault(
+            failure.kind, FirstFailure(kernel_id=kernel_id, failure=kept)
+        )
 
     def _drop(self, candidate: Candidate, reason: str) -> None:
         """Forget a candidate; what is wrong with it, its proposer may be told, once."""
@@ -453,7 +484,7 @@ class State(BaseModel):
                 update={"log2_speedup": measurement.log2_speedup, "confirmed": True}
             )
             if measurement.log2_speedup > self.incumbent.log2_speedup:
-                self.best = node.kernel_id
+                self.best, self.best_measurement = node.kernel_id, measurement
                 self.stale = 0
         self._refresh_best_child(node.parent_id)
         best = self.incumbent.log2_speedup

@@ -7,7 +7,10 @@ hold to what PostgreSQL does too. Only this module and its migrations know SQLAl
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import struct
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +23,7 @@ import sqlalchemy as sa
 import zstandard
 from pydantic import ValidationError
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DatabaseError, IntegrityError
+from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError
 
 from kernelcast.errors import BudgetExceeded, StoreError
 from kernelcast.events import (
@@ -41,6 +44,7 @@ DEFAULT_STORE = Path(".kernelcast/store.db")
 SCHEMA_VERSION = "0001"
 SNAPSHOT_EVERY = 5_000
 _CAP_SLACK = 1e-9  # caps are sums of floats; a rounding error is not an overrun
+_FLOCK = struct.Struct("@hhqqi4x")  # struct flock of fcntl(2): type, whence, start, length, pid
 
 metadata = sa.MetaData()
 runs = sa.Table(
@@ -187,6 +191,7 @@ class Store:
 
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
+        self._holders_fd: int | None = None
         insert = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
         self._insert_new = {
             table: insert(table).on_conflict_do_nothing()
@@ -196,25 +201,43 @@ class Store:
         self._decompressor = zstandard.ZstdDecompressor()
 
     @classmethod
-    def open(cls, location: str | Path) -> Store:
-        """Open or create a store, at the schema this version of kernelcast writes."""
+    def open(cls, location: str | Path, *, create: bool = True) -> Store:
+        """Open a store, at the schema this version of kernelcast writes.
+
+        Args:
+            location: A file (SQLite) or a database URL.
+            create: Whether to make a file that does not exist yet.
+
+        Raises:
+            StoreError: There is no such store, it cannot be written, or it is something else.
+        """
         text = str(location)
         if "://" not in text:
-            path = Path(text)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            text = f"sqlite:///{path.resolve()}"
-        engine = sa.create_engine(text)
+            text = f"sqlite:///{_store_file(Path(text), create=create)}"
+        try:
+            engine = sa.create_engine(text)
+        except (ArgumentError, ModuleNotFoundError) as error:
+            raise StoreError(
+                f"{location!s} cannot be opened ({error}): name a file, or a database URL whose "
+                "driver is installed"
+            ) from error
         if engine.dialect.name == "sqlite":
             sa.event.listen(engine, "connect", _configure_sqlite)
         try:
             _migrate(engine, text)
         except DatabaseError as error:
-            raise StoreError(f"{location} is not a kernelcast store: {error.orig}") from error
+            raise StoreError(
+                f"{location!s} is not a kernelcast store, or cannot be written ({error.orig}): "
+                "name another one with --store"
+            ) from error
         return cls(engine)
 
     def close(self) -> None:
-        """Give back the connections."""
+        """Give back the connections, and let go of the runs that are held."""
         self.engine.dispose()
+        if self._holders_fd is not None:
+            os.close(self._holders_fd)
+            self._holders_fd = None
 
     def __enter__(self) -> Store:
         return self
@@ -242,11 +265,38 @@ class Store:
         run.load()
         return run
 
+    def find_run(self, name: str) -> str:
+        """The name of the run that `name` means: a name, a unique prefix of one, or "latest"."""
+        names = [info.name for info in self.runs()]
+        if name in names:
+            return name
+        if name == "latest" and names:
+            return names[-1]
+        matches = [run for run in names if run.startswith(name)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise StoreError(f"{name!r} may be {' or '.join(matches[-5:])}: write more of it")
+        known = ", ".join(names[-5:]) or "none yet: kernelcast search softmax"
+        raise StoreError(f"no run {name!r} in this store; the latest: {known}")
+
     def runs(self) -> list[RunInfo]:
         """Every run, oldest first."""
         with self.engine.connect() as connection:
             rows = connection.execute(sa.select(runs.c.name, runs.c.created_at).order_by(runs.c.id))
             return [RunInfo(row.name, row.created_at) for row in rows]
+
+    def _holders(self) -> int | None:
+        """Descriptor of the file whose bytes are locked, one for each run; None without a file.
+
+        The lock of a process ends with the process, so a killed search holds nothing.
+        """
+        path = self.engine.url.database
+        if self._holders_fd is None and self.engine.dialect.name == "sqlite" and path:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            with suppress(OSError):  # a store that can only be read is held by no process
+                self._holders_fd = os.open(f"{path}-runs", flags, 0o644)
+        return self._holders_fd
 
     # --------------------------------------------------------------------- kernels and times
 
@@ -312,6 +362,40 @@ class Run:
         self.state = State()
         self._crc = 0
         self._snapshot_seq = 0
+
+    # ------------------------------------------------------------------------------- holding
+
+    def hold(self) -> None:
+        """Keep other processes from writing to this run, until the store is closed.
+
+        Raises:
+            StoreError: Another process holds the run.
+        """
+        fd = self.store._holders()
+        if fd is None or self._id is None:
+            return
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self._id)
+        except OSError as error:
+            raise StoreError(
+                f"run {self.name!r} is running: process {self.holder()} holds it. Wait until it "
+                "ends, or stop it with Ctrl-C there"
+            ) from error
+
+    def release(self) -> None:
+        """Let other processes write to this run again."""
+        fd = self.store._holders()
+        if fd is not None and self._id is not None:
+            fcntl.lockf(fd, fcntl.LOCK_UN, 1, self._id)
+
+    def holder(self) -> int | None:
+        """Id of another process that holds this run; None where there is none."""
+        fd = self.store._holders()
+        if fd is None or self._id is None:
+            return None
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, self._id, 1, 0)
+        kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+        return None if kind == fcntl.F_UNLCK else int(pid)
 
     # ------------------------------------------------------------------------------- writing
 
@@ -520,6 +604,28 @@ class Run:
         with self.store.engine.connect() as connection:
             return set(connection.scalars(query))
 
+    def find_kernel(self, prefix: str) -> str:
+        """The id of the kernel of this run that begins with `prefix`; "best" is the best one."""
+        best, seed = self.state.incumbent.kernel_id, self.state.started
+        if prefix == "best":
+            return best
+        query = sa.select(candidates.c.kernel_id).where(
+            candidates.c.run_id == self._id,
+            candidates.c.kernel_id.startswith(prefix, autoescape=True),
+        )
+        with self.store.engine.connect() as connection:
+            matches: set[str] = set(connection.scalars(query.limit(5)))
+        if seed is not None and seed.seed_kernel_id.startswith(prefix):
+            matches.add(seed.seed_kernel_id)
+        if len(matches) == 1:
+            return matches.pop()
+        if matches:
+            raise StoreError(f"{prefix!r} may be {' or '.join(sorted(matches))}: write more of it")
+        raise StoreError(
+            f"run {self.name!r} has no kernel {prefix!r}: `kernelcast show {self.name}` lists the "
+            "best ones"
+        )
+
     def ledger(self) -> dict[Resource, Account]:
         """The accounts as the database has them."""
         query = sa.select(accounts).where(accounts.c.run_id == self._id)
@@ -528,6 +634,22 @@ class Run:
                 Resource(row.resource): Account(row.cap, row.spent, row.reserved)
                 for row in connection.execute(query)
             }
+
+
+def _store_file(path: Path, *, create: bool) -> Path:
+    """The file of a store, in a folder that exists."""
+    if not create and not path.exists():
+        raise StoreError(
+            f"there is no store at {path}: `kernelcast search` makes one, and --store names another"
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"the folder of the store {path} cannot be made ({error.strerror}): "
+            "name another store with --store"
+        ) from error
+    return path.resolve()
 
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:

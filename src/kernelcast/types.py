@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
@@ -18,6 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kernelcast.distribution import Distribution
 from kernelcast.expression import evaluate
+
+_NUMBER = re.compile(r"[-+]?(?:0x[0-9a-f]+|\d+(?:\.\d*)?(?:e[-+]?\d+)?)", re.I)
 
 Language = Literal["cpp", "opencl", "cuda", "hip", "triton", "python"]
 Parameters = Mapping[str, int | float | str]
@@ -234,6 +237,17 @@ class Failure(Record):
 
     kind: FailureKind
     message: str
+
+    @property
+    def headline(self) -> str:
+        """The line of the message that says the most: a compiler's first error, else the first."""
+        lines = [line.strip() for line in self.message.splitlines() if line.strip()]
+        return next((line for line in lines if "error" in line), lines[0] if lines else "")
+
+    def is_like(self, other: Failure) -> bool:
+        """Whether both are of one kind and their headlines differ in nothing but numbers."""
+        mine, theirs = (_NUMBER.sub("#", failure.headline) for failure in (self, other))
+        return self.kind == other.kind and mine == theirs
 
 
 class CaseTiming(Record):

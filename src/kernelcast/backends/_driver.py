@@ -161,12 +161,12 @@ def require_device(sandbox: Sandbox, target: str, device: Device) -> None:
     if capability[:-1] != wanted[:-1] or int(capability[-1]) < int(wanted[-1]):
         raise NoDevice(
             f"the GPU here is {name} ({capability}), which cannot run code for {target}: "
-            f"build the backend with target={capability!r}"
+            f"name it with --device (or build the backend with target={capability!r})"
         )
     if device.name != name and _model(device.name) not in name.replace("-", " ").split():
         raise NoDevice(
             f"the GPU here is {name}, and its times are not those of {device.name}: "
-            "build the backend with the device that is here (its name, or a Device of your own)"
+            "name the device that is here with --device (or give the backend a Device)"
         )
 
 
@@ -240,6 +240,8 @@ class LaunchingChild(Child):
 
 class CudaChild(LaunchingChild):
     """A process that has loaded cubins; each request copies in, launches, or copies out."""
+
+    on_cpu = False
 
     def __init__(
         self, sandbox: Sandbox, programs: Mapping[str, Program], arena: Arena, device: Device

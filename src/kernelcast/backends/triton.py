@@ -134,12 +134,17 @@ class TritonBackend(GpuBackend):
         self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
     ) -> Measurement:
         """Verify and time against the seed kernel; `NoDevice` where nothing can be launched."""
-        if not self._is_nvidia and self.inspect(problem, kernel).failure is None:
+        if self.inspect(problem, kernel).failure is None:
+            self._require_device()
+        return super().measure(problem, kernel, seed, effort)
+
+    def _require_device(self) -> None:
+        if not self._is_nvidia:
             raise NoDevice(
                 f"launching on {self.device.name} ({self.target}) is not written yet: "
                 "for AMD there is compile-only evidence (`inspect`)"
             )
-        return super().measure(problem, kernel, seed, effort)
+        super()._require_device()
 
     # --------------------------------------------------------------------------- compiling
 
