@@ -2,34 +2,81 @@
 
 from __future__ import annotations
 
+from collections import UserDict
+from importlib import import_module
 from typing import Any
 
 import click
 
-from kernelcast.cli.compare import compare
-from kernelcast.cli.data import data
-from kernelcast.cli.demo import demo
-from kernelcast.cli.forecast import forecast
-from kernelcast.cli.judge import evaluate_forecasters, replay
-from kernelcast.cli.rank import rank
-from kernelcast.cli.runs import list_runs, resume, search, show
-from kernelcast.cli.setup import doctor, init
-from kernelcast.cli.train import train
 from kernelcast.errors import KernelcastError
-from kernelcast.report.terminal import printable
+
+COMMANDS = {
+    "compare": (
+        "compare:compare",
+        "Compare arms that differ in one part on PROBLEM (a bundled name or a folder).",
+    ),
+    "data": ("data:data", "Rows of measured kernels: import, export, describe and split them."),
+    "demo": ("demo:demo", "The whole idea in under 90 seconds: no GPU, no key."),
+    "doctor": ("setup:doctor", "Say what works on this machine, and what to install for the rest."),
+    "eval": (
+        "judge:evaluate_forecasters",
+        "Judge forecasters on recorded kernels (ROWS, a Parquet file): no hardware is touched.",
+    ),
+    "forecast": (
+        "forecast:forecast",
+        "Forecast the speedup of CANDIDATE against REFERENCE, two source files of one language.",
+    ),
+    "init": ("setup:init", "Make a problem FOLDER that runs, to be changed into your own."),
+    "ls": ("runs:list_runs", "List the runs of the store, the latest last."),
+    "rank": (
+        "rank:rank",
+        "Order the kernels of POOL by their chance to be the fastest, and say how many to measure.",
+    ),
+    "replay": (
+        "judge:replay",
+        "Compare policies on what was recorded (ROWS, a Parquet file): no hardware is touched.",
+    ),
+    "resume": ("runs:resume", "Go on with a RUN that was stopped, killed or has spent its budget."),
+    "search": ("runs:search", "Search a faster kernel for PROBLEM (a bundled name or a folder)."),
+    "show": ("runs:show", "Show where a RUN stands and what it found."),
+    "train": (
+        "train:train",
+        "Train the forecaster of written kernels on ROWS (Parquet files of measured kernels).",
+    ),
+}
+"""For each command its module and function, and its line in `kernelcast --help`."""
+
+
+class _Commands(UserDict[str, Any]):
+    """The commands by name; the module of a command is imported when the command is used."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        module, _, function = COMMANDS[name][0].partition(":")
+        command: click.Command = getattr(import_module(f"{__name__}.{module}"), function)
+        return command
 
 
 class _Group(click.Group):
-    """Turns kernelcast's own errors into one line without a traceback."""
+    """Lists the commands without importing them, and shows kernelcast's errors as one line."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except KernelcastError as error:
+            from kernelcast.report.terminal import printable
+
             raise click.ClickException(printable(str(error))) from error
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Group,
+    commands=_Commands(dict.fromkeys(COMMANDS)),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="kernelcast")
 def main() -> None:
     """Find faster kernels with fewer hardware measurements.
@@ -41,22 +88,3 @@ def main() -> None:
       kernelcast rank kernels/        which of these to measure
       kernelcast init my_kernel       a problem folder of your own
     """
-
-
-for _command in (
-    compare,
-    data,
-    demo,
-    doctor,
-    evaluate_forecasters,
-    forecast,
-    init,
-    list_runs,
-    rank,
-    replay,
-    resume,
-    search,
-    show,
-    train,
-):
-    main.add_command(_command)
