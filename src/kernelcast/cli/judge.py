@@ -49,6 +49,7 @@ from kernelcast.events import ComponentSpec
 from kernelcast.forecasters.llm import LlmForecaster
 from kernelcast.replaying import Arm, Replayed, replay_search, replay_space, summarise
 from kernelcast.report.figures import draw_evaluations, draw_found
+from kernelcast.report.terminal import printable
 from kernelcast.store import Store
 from kernelcast.types import Forecast, Query, Resource
 
@@ -143,9 +144,8 @@ def evaluate_forecasters(
             answers = _ask_model(model, bins, tape, questions, yes=yes, quiet=as_json)
         else:
             make = partial(plugins.build, "forecaster", component(name, model))
-            asking_it = f"asking {name}"
             watched = track_progress(
-                questions, asking_it, console=ERR, transient=True, disable=as_json
+                questions, "asking", console=ERR, transient=True, disable=as_json
             )
             answers = ask(make, watched)
         evaluations.append(evaluate(answers, BINS[bins]))
@@ -203,7 +203,7 @@ def _ask_model(
     told: dict[int, Forecast] = {}
     for at, query in enumerate(queries):
         with contextlib.suppress(ModelError):
-            (told[at],) = replayed.forecast([query])
+            (told[at],) = consult(replayed, [query])
     missing = [at for at in range(len(queries)) if at not in told]
     if missing:
         wanted = [queries[at] for at in missing]
@@ -212,11 +212,13 @@ def _ask_model(
             f"{_estimate(forecaster, wanted)}",
         )
         if not yes:
-            click.confirm(f"Ask {model['model']} about {len(missing)}?", abort=True, err=True)
+            click.confirm(
+                printable(f"Ask {model['model']} about {len(missing)}?"), abort=True, err=True
+            )
         with Progress(
             *Progress.get_default_columns(), console=ERR, transient=True, disable=quiet
         ) as progress:
-            task = progress.add_task(f"asking {model['model']}", total=len(missing))
+            task = progress.add_task("asking", total=len(missing))
             found = ask_at_once(forecaster, wanted, lambda: progress.advance(task))
         told |= dict(zip(missing, found, strict=True))
     return answered(questions, [told[at] for at in range(len(queries))])

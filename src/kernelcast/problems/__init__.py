@@ -19,7 +19,7 @@ from kernelcast.expression import evaluate
 from kernelcast.types import Argument, Case, Problem, Template
 
 _BUNDLED = Path(__file__).with_name("bundled")
-_SUFFIX = {"cpp": "cpp", "opencl": "cl", "cuda": "cu", "hip": "hip", "triton": "py"}
+SUFFIXES = {"cpp": "cpp", "opencl": "cl", "cuda": "cu", "hip": "hip", "triton": "py"}
 
 
 def bundled_problems() -> list[str]:
@@ -39,9 +39,9 @@ def load_problem(name_or_path: str | Path) -> Problem:
             )
     toml = folder / "problem.toml"
     fields = _read_toml(toml)
-    suffix = _SUFFIX.get(str(fields.get("language")))
+    suffix = SUFFIXES.get(str(fields.get("language")))
     if suffix is None:
-        raise ProblemError(f"{toml}: set language to one of {', '.join(sorted(_SUFFIX))}")
+        raise ProblemError(f"{toml}: set language to one of {', '.join(sorted(SUFFIXES))}")
     cases = _table(fields, "cases", toml)
     work = _table(fields, "work", toml)
     fields["oracle_source"] = _read(folder / "reference.py")
@@ -87,6 +87,8 @@ def _check_signature(problem: Problem, toml: Path) -> None:
         raise ProblemError(f"{toml}: {odd[0]!r} cannot be a name in code; rename it")
     if problem.language == "opencl" and problem.entry == "kernel":
         raise ProblemError(f"{toml}: `kernel` is a keyword of OpenCL C; name the entry otherwise")
+    if "\n" in problem.name:
+        raise ProblemError(f"{toml}: name must be one line; shorten it")
     roles = {argument.role for argument in problem.arguments}
     if missing := {"input", "output"} - roles:
         raise ProblemError(f"{toml}: add an argument with role = {missing.pop()!r}")

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from kernelcast.bins import DEFAULT_BINS
 from kernelcast.events import Decided, Event, Measured
-from kernelcast.report.terminal import Terminal, printable
+from kernelcast.report.terminal import Terminal
 from kernelcast.state import State
 from kernelcast.types import Resource
 
@@ -71,7 +71,6 @@ def summary(state: State) -> dict[str, Any]:
 
 def summary_table(state: State, title: str) -> Table:
     """The same for a reader."""
-    title = printable(title, one_line=True)
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
@@ -131,7 +130,7 @@ class Progress:
 
     def watch(self, state: State, title: str) -> None:
         """Begin to show this run."""
-        self._state, self._title = state, printable(title, one_line=True)
+        self._state, self._title = state, title
         if self._console.is_terminal:
             self._live.start()
 

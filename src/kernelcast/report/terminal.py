@@ -24,14 +24,14 @@ _UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode's categories of control, format and surrogate characters and of line separators."""
 
 
-def printable(text: str, *, one_line: bool = False) -> str:
+def printable(text: str) -> str:
     r"""The text with a visible escape, such as `\x1b`, in place of each character that acts.
 
-    Newlines and tabs stay, unless the text must stay on one line.
+    Newlines and tabs stay.
     """
     if text.isprintable():
         return text
-    return "".join(_visible(char, keep="" if one_line else "\n\t") for char in text)
+    return "".join(map(_visible, text))
 
 
 def echo_source(text: str) -> None:
@@ -83,8 +83,8 @@ class Terminal(Console):
         return super().status(shown, **options)
 
 
-def _visible(char: str, keep: str) -> str:
-    if char in keep or unicodedata.category(char) not in _UNPRINTABLE:
+def _visible(char: str) -> str:
+    if char in "\n\t" or unicodedata.category(char) not in _UNPRINTABLE:
         return char
     return char.encode("unicode_escape").decode("ascii")
 
