@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kernelcast.backends._sandbox import Sandbox, prove
 from kernelcast.cli import main
 from kernelcast.problems import load_problem
 from tests.forecasters.test_llm import letters
@@ -61,14 +60,6 @@ def test_a_scaffolded_problem_runs_is_shown_listed_and_resumed(tmp_path: Path) -
     assert json.loads(resumed.stdout)["measured"] == 6
 
 
-def test_init_does_not_overwrite(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "precious").touch()
-    result = invoke("init", "mine")
-    assert result.exit_code == 1
-    assert "not empty: choose another folder" in result.output
-
-
 def test_mistakes_end_in_one_line_that_names_the_fix() -> None:
     unknown = invoke("search", "no-such-problem")
     assert unknown.exit_code == 1
@@ -87,28 +78,6 @@ def test_mistakes_end_in_one_line_that_names_the_fix() -> None:
 def test_ls_of_an_empty_store_says_how_to_begin() -> None:
     assert "kernelcast search" in invoke("ls").output
     assert json.loads(invoke("ls", "--json").stdout) == []
-
-
-def test_doctor_tells_what_works_and_what_to_install() -> None:
-    result = invoke("doctor")
-    assert result.exit_code == 0
-    assert "C++ kernels" in result.output
-    level = prove(Sandbox.detect()).level
-    assert f"level {level}" in result.output
-    assert "kernelcast[ray]" in result.output or "works    ray" in result.output
-    rows = {row["check"]: row for row in json.loads(invoke("doctor", "--json").stdout)}
-    assert rows["C++ kernels"]["works"]
-    assert rows["sandbox"]["works"] == (level != "S0")
-    denied = rows["canaries, measure, all in force"]
-    assert denied["works"] == (level == "S3")
-    assert "secret" in denied["detail"]
-
-
-def test_doctor_fails_where_no_search_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    result = invoke("doctor")
-    assert result.exit_code == 1
-    assert "apt-get install g++" in result.output
 
 
 def test_forecast_without_a_model_is_the_trees_and_says_so(tmp_path: Path) -> None:

@@ -27,7 +27,10 @@ COMMANDS = {
         "Forecast the speedup of CANDIDATE against REFERENCE, two source files of one language.",
     ),
     "init": ("setup:init", "Make a problem FOLDER that runs, to be changed into your own."),
-    "ls": ("runs:list_runs", "List the runs of the store, the latest last."),
+    "ls": (
+        "runs:list_runs",
+        "List the runs of the store, the latest last: problem, best, what was spent, and state.",
+    ),
     "rank": (
         "rank:rank",
         "Order the kernels of POOL by their chance to be the fastest, and say how many to measure.",

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import json
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import click
 from rich.table import Table
 from rich.text import Text
 
+from kernelcast.backends._driver import probe
 from kernelcast.backends._preflight import settings
-from kernelcast.backends._sandbox import Sandbox, prove, required, what_would_raise
+from kernelcast.backends._sandbox import Proof, Sandbox, prove, required, what_would_raise
+from kernelcast.backends._toolchain import find_cuda_tool
 from kernelcast.backends.cpp import CppBackend
+from kernelcast.backends.opencl import INSTALL, opencl_devices
 from kernelcast.cli.common import OUT, json_option
 from kernelcast.devices import detect_cpu
 from kernelcast.errors import SetupError
-from kernelcast.problems import bundled_problems
+from kernelcast.report.terminal import printable
 
-_EXTRAS = {
-    "llm": "openai",
-    "data": "pyarrow",
-    "ray": "ray",
-    "postgres": "psycopg",
-    "cuda": "nvidia",
-    "triton": "triton",
-    "train": "trl",
-    "ui": "fastapi",
-}
+_EXTRAS = {"llm": "openai", "data": "pyarrow", "cuda": "nvidia", "triton": "triton"}
+"""For each extra a module that it installs."""
+
+
+# ----------------------------------------------------------------------------------------- init
 
 
 @click.command()
@@ -44,20 +45,59 @@ def init(folder: Path) -> None:
     Example:
       kernelcast init my_kernel && kernelcast search ./my_kernel -n 20
     """
-    if folder.exists() and any(folder.iterdir()):
+    # A TOML string is written as a JSON string is.
+    name = json.dumps(printable(folder.resolve().name), ensure_ascii=False)
+    # An installed package also holds what Python compiled: __pycache__.
+    files = {
+        item.name: item.read_text(encoding="utf-8").replace('"PROBLEM_NAME"', name)
+        for item in (resources.files("kernelcast.problems") / "scaffold").iterdir()
+        if item.is_file()
+    }
+    _write(folder, files)
+    OUT.print(f"wrote {folder}/: {', '.join(sorted(files))}", soft_wrap=True)
+    OUT.print(f"next: kernelcast search {shlex.quote(f'{folder}/')} -n 20", soft_wrap=True)
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    """Write all files into a new or empty folder, or leave nothing behind."""
+    try:
+        is_new = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(folder.iterdir())
+    except OSError as error:
+        raise SetupError(f"{folder} cannot be made ({error.strerror}): name another one") from error
+    if not is_empty:
         raise SetupError(f"{folder} is not empty: choose another folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    scaffold = resources.files("kernelcast.problems") / "scaffold"
-    for item in sorted(scaffold.iterdir(), key=lambda each: each.name):
-        text = item.read_text().replace("PROBLEM_NAME", folder.resolve().name)
-        (folder / item.name).write_text(text)
-        OUT.print(f"wrote {folder / item.name}")
-    OUT.print(f"next: kernelcast search {folder}/ -n 20")
+    try:
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            for name in files:
+                (folder / name).unlink(missing_ok=True)
+            if is_new:
+                folder.rmdir()
+        raise SetupError(
+            f"{folder} cannot be written ({error.strerror}): name another one"
+        ) from error
+
+
+# --------------------------------------------------------------------------------------- doctor
+
+
+class _Check(NamedTuple):
+    """Something that a machine may have, and what it is or how to get it."""
+
+    name: str
+    state: Literal["works", "missing", "untried"]
+    detail: str
+    is_detail: bool = False
 
 
 @click.command()
+@click.option("--verbose", "-v", is_flag=True, help="All checks, with every canary of the sandbox.")
 @json_option
-def doctor(as_json: bool) -> None:
+def doctor(verbose: bool, as_json: bool) -> None:
     """Say what works on this machine, and what to install for the rest.
 
     \b
@@ -66,58 +106,129 @@ def doctor(as_json: bool) -> None:
     """
     checks = list(_checks())
     if as_json:
-        rows = [{"check": a, "works": ok, "detail": detail} for a, ok, detail in checks]
+        rows = [
+            {"check": name, "works": state == "works", "detail": detail}
+            for name, state, detail, _ in checks
+        ]
         click.echo(json.dumps(rows))
     else:
+        OUT.print(f"kernelcast {_version()}, {detect_cpu().id}")
         table = Table(box=None, pad_edge=False, show_header=False)
-        for check, ok, detail in checks:
-            mark = Text("works", "green") if ok else Text("missing", "yellow")
-            table.add_row(check, mark, detail)
+        for check in checks:
+            if verbose or not check.is_detail:
+                style = "green" if check.state == "works" else "yellow"
+                table.add_row(check.name, Text(check.state, style), check.detail)
         OUT.print(table)
-        OUT.print(f"bundled problems: {', '.join(bundled_problems())}")
-    if not {check: ok for check, ok, _ in checks}["C++ kernels"]:
+    if any(check.name == "C++ kernels" and check.state != "works" for check in checks):
         sys.exit(1)
 
 
-def _checks() -> Iterator[tuple[str, bool, str]]:
-    version = importlib.metadata.version("kernelcast")
-    yield "kernelcast", True, f"{version}, Python {sys.version.split()[0]}"
+def _checks() -> Iterator[_Check]:
+    sandbox = Sandbox.detect()
+    proof = prove(sandbox)
+    yield _cpp()
+    yield _confinement(proof)
+    yield _clocks()
+    yield _opencl(sandbox)
+    yield _cuda()
+    yield _triton()
+    yield _gpu(sandbox)
+    missing = [extra for extra, module in _EXTRAS.items() if not _is_installed(module)]
+    if missing:
+        yield _Check("extras", "missing", f"pip install 'kernelcast[{','.join(missing)}]'")
+    else:
+        yield _Check("extras", "works", f"installed: {', '.join(_EXTRAS)}")
+    yield _Check("kernelcast", "works", _version(), is_detail=True)
     device = detect_cpu()
-    yield "device", True, f"{device.id}; {device.source}"
+    yield _Check("device", "works", f"{device.id}; {device.source}", is_detail=True)
+    yield from _canaries(proof)
+
+
+def _version() -> str:
+    return f"{importlib.metadata.version('kernelcast')}, Python {sys.version.split()[0]}"
+
+
+def _is_installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def _cpp() -> _Check:
     try:
-        backend = CppBackend(allow_unsafe=True)
-        yield "C++ kernels", True, backend.toolchain
-        backend.close()
+        with contextlib.closing(CppBackend(allow_unsafe=True)) as backend:
+            detail = backend.toolchain
     except SetupError as error:
-        yield "C++ kernels", False, str(error)
-    trouble = settings(device)
-    yield "steady clocks", not trouble, "; ".join(trouble) or "locked"
-    found = shutil.which("objdump") is not None
-    yield "instruction mix", found, "objdump" if found else "apt-get install binutils"
-    yield from _sandbox_checks()
-    found = shutil.which("nvidia-smi") is not None
-    yield (
-        "GPU",
-        False,
-        "found; kernelcast has never run on one: pytest -m gpu" if found else "none found",
+        return _Check("C++ kernels", "missing", str(error))
+    if shutil.which("objdump") is None:
+        detail += "; for the mix of instructions: apt-get install binutils"
+    return _Check("C++ kernels", "works", detail)
+
+
+def _confinement(proof: Proof) -> _Check:
+    if proof.level == "S3":
+        return _Check("sandbox", "works", "level S3, the highest of this version")
+    refused = "kernels are run only with --allow-unsafe; " if proof.level == "S0" else ""
+    advice = f"level {proof.level}; {refused}{what_would_raise(proof)}"
+    return _Check("sandbox", "missing" if proof.level == "S0" else "works", advice)
+
+
+def _clocks() -> _Check:
+    trouble = "; ".join(settings(detect_cpu())).removeprefix("clocks unlocked: ")
+    if not trouble:
+        return _Check("steady clocks", "works", "locked")
+    is_hidden = trouble.startswith("no governor")
+    advice = "usual in a virtual machine" if is_hidden else "cpupower frequency-set -g performance"
+    return _Check("steady clocks", "missing", f"{trouble}; {advice}")
+
+
+def _opencl(sandbox: Sandbox) -> _Check:
+    if devices := opencl_devices(sandbox):
+        return _Check(
+            "OpenCL kernels", "works", ", ".join({device.platform_name: None for device in devices})
+        )
+    if sandbox.mechanisms and opencl_devices(Sandbox(frozenset())):
+        return _Check(
+            "OpenCL kernels", "missing", "not inside the sandbox here: use --allow-unsafe"
+        )
+    return _Check("OpenCL kernels", "missing", INSTALL)
+
+
+def _cuda() -> _Check:
+    compiler = find_cuda_tool("nvcc")
+    if compiler is None:
+        return _Check("CUDA kernels", "missing", "no nvcc: install NVIDIA's CUDA toolkit")
+    if find_cuda_tool("nvdisasm") is None:
+        return _Check("CUDA kernels", "missing", "no nvdisasm: pip install 'kernelcast[cuda]'")
+    return _Check("CUDA kernels", "works", f"compiled by {compiler}; to run they need a GPU")
+
+
+def _triton() -> _Check:
+    if not _is_installed("triton"):
+        return _Check("Triton kernels", "missing", "pip install 'kernelcast[triton]'")
+    version = importlib.metadata.version("triton")
+    return _Check(
+        "Triton kernels", "works", f"compiled by Triton {version}; to run they need a GPU"
     )
-    for extra, module in _EXTRAS.items():
-        found = importlib.util.find_spec(module) is not None
-        yield f"extra {extra}", found, module if found else f"pip install 'kernelcast[{extra}]'"
 
 
-def _sandbox_checks() -> Iterator[tuple[str, bool, str]]:
-    """The level that was proven, and by what they try, the canaries that S3 depends on."""
-    proof = prove(Sandbox.detect())
-    confined = proof.level != "S0"
-    refused = "" if confined else "; kernels are run only with --allow-unsafe"
-    yield "sandbox", confined, f"level {proof.level}{refused}; {what_would_raise(proof)}"
+def _gpu(sandbox: Sandbox) -> _Check:
+    never = "kernelcast has never run on a GPU"
+    if device := probe(sandbox) or probe(Sandbox(frozenset())):
+        return _Check("GPU", "untried", f"{device[1]} ({device[0]}); {never}")
+    if shutil.which("nvidia-smi") is not None:
+        return _Check("GPU", "missing", f"the driver lists none: see nvidia-smi; {never}")
+    return _Check("GPU", "missing", f"needs NVIDIA's driver, which brings nvidia-smi; {never}")
+
+
+def _canaries(proof: Proof) -> Iterator[_Check]:
+    """The canaries that level S3 depends on, by what they try."""
     families: dict[str, list[str]] = {}
     for canary in sorted(required("S3")):
         profile, _, name = canary.partition(": ")
         family = name.partition(".")[0] if "." in name else "all in force"
         families.setdefault(f"canaries, {profile}, {family}", []).append(canary)
     for check, canaries in families.items():
-        free = [each for each in canaries if not proof.canaries.get(each, False)]
-        names = ", ".join(each.rpartition(": ")[2].rpartition(".")[2] for each in free or canaries)
-        yield check, not free, f"denied: {names}" if not free else f"NOT denied: {names}"
+        free = [canary for canary in canaries if not proof.canaries.get(canary, False)]
+        names = (name.rpartition(": ")[2].rpartition(".")[2] for name in free or canaries)
+        verdict = "NOT denied" if free else "denied"
+        state: Literal["works", "missing"] = "missing" if free else "works"
+        yield _Check(check, state, f"{verdict}: {', '.join(names)}", is_detail=True)
