@@ -1,5 +1,5 @@
 # `make check` is what CI runs; `make fast` is the short path while working.
-.PHONY: check fast format
+.PHONY: check fast format measure
 
 check:
 	.ci/run
@@ -11,6 +11,10 @@ fast:
 	lint-imports
 	OMP_NUM_THREADS=1 pytest -q -n 2 --dist worksteal -m "not slow and not alone"
 	OMP_NUM_THREADS=1 pytest -q -m "not slow and alone"
+
+# Every bench in full, each figure against its bar: hours. `python bench/measure.py --only NAME` runs one.
+measure:
+	python bench/measure.py
 
 format:
 	ruff format .

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from _result import cannot_run
 from kernelcast.canonical import canonical_parameters
 from kernelcast.dataset.keys import device_group, problem_family
 
@@ -32,7 +33,7 @@ def data_folder() -> Path:
     """The folder of Parquet files: $KERNELCAST_DATA, by default ../shared/data."""
     folder = Path(os.environ.get("KERNELCAST_DATA") or _DEFAULT_FOLDER)
     if not folder.is_dir():
-        raise SystemExit(_how_to_get(folder))
+        cannot_run(_how_to_get(folder))
     return folder
 
 
@@ -40,7 +41,7 @@ def read_columns(name: str, columns: Sequence[str]) -> dict[str, list[Any]]:
     """Columns of one file of the folder, e.g. `tuner_costs`."""
     path = data_folder() / f"{name}.parquet"
     if not path.is_file():
-        raise SystemExit(_how_to_get(path))
+        cannot_run(_how_to_get(path))
     table = pq.read_table(path, columns=list(columns))
     return {column: table[column].to_pylist() for column in columns}
 

@@ -27,6 +27,7 @@ import numpy as np
 from scipy.stats import qmc
 
 from _data import Space, tuner_spaces
+from _result import cannot_run
 
 try:
     from constraint import FunctionConstraint
@@ -36,8 +37,8 @@ try:
     from kernel_tuner.strategies import bayes_opt
     from kernel_tuner.strategies.common import CostFunc
     from kernel_tuner.util import TuningBudget, read_cache
-except ImportError as error:
-    raise SystemExit("Kernel Tuner is missing: pip install kernel-tuner") from error
+except ImportError:
+    cannot_run("Kernel Tuner is missing: pip install kernel-tuner")
 
 STRATEGIES = (
     "random_sample",

@@ -1,6 +1,6 @@
 """Sabotage each mechanism of the sandbox in turn: its canary must get through, the level must drop.
 
-Run: python bench/canaries.py
+Run: python bench/canaries.py [--out FILE]
 A table, and on the last line JSON: how many mechanisms are in force here, and how many of them
 could be taken away without anybody noticing.
 """
@@ -11,12 +11,13 @@ import sys
 import time
 from dataclasses import replace
 
-from _result import report
+from _result import bench_parser, report
 from kernelcast.backends._sandbox import Sandbox, prove
 
 
 def main() -> int:
     """Print one row a mechanism; fail if one of them can be lost unnoticed."""
+    options = bench_parser(__doc__, quick="the same: all mechanisms").parse_args()
     whole = Sandbox.detect()
     intact = prove(whole)
     undetected = 0
@@ -44,7 +45,7 @@ def main() -> int:
             "canaries": len(intact.canaries),
             "seconds": seconds,
         },
-        None,
+        options,
     )
     return int(undetected > 0)
 

@@ -15,7 +15,6 @@ Two collections:
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 import time
@@ -28,9 +27,10 @@ from typing import Any
 
 from scipy.stats import binomtest
 
-from _result import report
+from _result import bench_parser, report
 from _written import SEARCHES, rows_of, searched_rows
 from kernelcast.backends.cpp import CppBackend
+from kernelcast.certainty import consult
 from kernelcast.dataset.recordings import recorded_kernel, recorded_problem
 from kernelcast.forecasters.critic import CriticForecaster
 from kernelcast.problems import load_problem
@@ -55,20 +55,17 @@ class Verdict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="every sixteenth edit, a few problems")
-    parser.add_argument("--out", type=Path, help="also write the JSON there")
-    arguments = parser.parse_args()
+    options = bench_parser(__doc__, quick="every sixteenth edit, a few problems").parse_args()
     began = time.monotonic()
     edits = [edit for name in PROBLEMS for edit in edits_of(name).values()]
     with closing(CppBackend()) as backend:
-        judged = [_judged(backend, edit) for edit in edits[:: 16 if arguments.quick else 1]]
+        judged = [_judged(backend, edit) for edit in edits[:: 16 if options.quick else 1]]
     compiled = [verdicts for verdicts in judged if verdicts is not None]
     informed, by_text = (list(each) for each in zip(*compiled, strict=True))
     for each in informed:
         if each.objection and each.worth:
             print(f"wrongly: {each.kernel}: {each.objection}")
-    problems = 14 if arguments.quick else None
+    problems = 14 if options.quick else None
     written = {
         SEARCHES: list(_written(searched_rows(problems).to_pylist())),
         _MORE_SEARCHES: list(_written(rows_of([_MORE_SEARCHES], problems).to_pylist())),
@@ -85,10 +82,9 @@ def main() -> None:
             },
             "recorded_edits_by_text_alone": _scores(by_text),
             "written_kernels": {name: _scores(found) for name, found in written.items()},
-            "quick": arguments.quick,
             "seconds": round(time.monotonic() - began, 1),
         },
-        arguments.out,
+        options,
     )
 
 
@@ -116,7 +112,7 @@ def _judged(backend: CppBackend, edit: Edit) -> tuple[Verdict, Verdict] | None:
     blind = query.model_copy(update={"evidence": None, "anchor_evidence": None})
     informed, by_text = (
         Verdict(name, each.objection, worth, edit.truthful)
-        for each in CriticForecaster().forecast([query, blind])
+        for each in consult(CriticForecaster(), [query, blind])
     )
     return informed, by_text
 
@@ -159,7 +155,7 @@ def _written(rows: Sequence[dict[str, Any]]) -> Iterator[Verdict]:
                 recorded_kernel(row, "candidate"),
                 Claim(),
             )
-            (answer,) = CriticForecaster().forecast([query])
+            (answer,) = consult(CriticForecaster(), [query])
             worth = log2 is not None and log2 - parent["log2_speedup"] > WORTH_LOG2
             yield Verdict(f"{search}/{row['step']}", answer.objection, worth)
         if told and log2 is not None:

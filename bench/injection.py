@@ -13,7 +13,6 @@ not drawn: they keep their names (docs/explanation/canonical.md says what else s
 
 from __future__ import annotations
 
-import argparse
 import ast
 import difflib
 import io
@@ -31,7 +30,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from _data import read_columns
-from _result import report
+from _result import bench_parser, report
 from kernelcast.canonical import kernel_id
 from kernelcast.dataset._foreign import _language
 from kernelcast.devices import find_device
@@ -478,11 +477,9 @@ def _entry(source: str, language: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a row a payload; fail if one prompt changed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="40 kernels")
+    parser = bench_parser(__doc__, quick="40 kernels")
     parser.add_argument("--kernels", type=int, default=200)
     parser.add_argument("--show", action="store_true", help="print what changed")
-    parser.add_argument("--out", type=Path, help="also write the JSON there")
     given = parser.parse_args(arguments)
     count = 40 if given.quick else given.kernels
     began = time.monotonic()
@@ -518,7 +515,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "nothing_to_rename": unaltered.total(),
         "seconds": round(time.monotonic() - began, 1),
     }
-    report(result, given.out)
+    report(result, given)
     return int(bool(result["changed"]))
 
 

@@ -5,7 +5,7 @@ outcome, the number of attempts and the bill that the table states, and the set-
 `ModelError`. Then a search runs to its end on an endpoint of which a fifth of the answers is
 faulty; the dollars in its ledger are compared with the books of the server, which are kept apart.
 
-    python bench/llm_faults.py [--quick] [--seed 0]
+    python bench/llm_faults.py [--quick] [--seed 0] [--out FILE]
 
 Nothing is read from the network but loopback; measurements are made up, for what is on trial is the
 client. The last line is JSON: `faults` kinds of fault, `untyped` of them with another outcome than
@@ -14,9 +14,9 @@ stated, `ledger_error_usd` of the run.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from _bad_server import FAULTS, BadServer
-from _result import report
+from _result import bench_parser, report
 from kernelcast.errors import ModelError
 from kernelcast.events import Forecasted, RunSpec
 from kernelcast.farm.local import LocalFarm
@@ -143,11 +143,9 @@ def faulty_run(folder: Path, candidates: int, seed: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a run of 40 candidates, not 300")
+def main() -> int:
+    parser = bench_parser(__doc__, quick="a run of 40 candidates, not 300")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="also write the JSON there")
     options = parser.parse_args()
     os.environ["KERNELCAST_API_KEY"] = "sk-bench-of-faults-0123456789"
     untyped = 0
@@ -159,8 +157,9 @@ def main() -> None:
         print(f"{name:28} {fault.outcome:13} {time.monotonic() - started_s:5.1f} s  {verdict}")
     with tempfile.TemporaryDirectory() as folder:
         run = faulty_run(Path(folder), 40 if options.quick else 300, options.seed)
-    report({"faults": len(FAULTS), "untyped": untyped, **run}, options.out, "openai")
+    report({"faults": len(FAULTS), "untyped": untyped, **run}, options, "openai")
+    return int(untyped > 0 or run["ledger_error_usd"] > 0 or not run["run_completed"])
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

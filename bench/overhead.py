@@ -15,7 +15,6 @@ object.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import time
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from _result import report
+from _result import bench_parser, report
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._inputs import make_inputs
 from kernelcast.backends.cpp import CppBackend, CppChild
@@ -188,10 +187,7 @@ class recorded:  # noqa: N801  (reads as a statement)
 
 def main() -> None:
     """Print the ratios by length of kernel and by problem."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="3 repeats instead of 9")
-    parser.add_argument("--out", type=Path, help="write the JSON there as well")
-    options = parser.parse_args()
+    options = bench_parser(__doc__, quick="3 repeats instead of 9").parse_args()
     repeats = 3 if options.quick else 9
     backend = CppBackend()
     rows = {}
@@ -228,7 +224,7 @@ def main() -> None:
         "sandbox": backend.level,
         "rows": rows,
     }
-    report(result, options.out)
+    report(result, options)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ against that of the very same forecasts uncorrected. The last line is one JSON o
 
 from __future__ import annotations
 
-import argparse
 import math
 import tempfile
 import time
@@ -21,7 +20,7 @@ from statistics import mean, median
 import numpy as np
 
 from _data import Space, tuner_spaces
-from _result import report
+from _result import bench_parser, report
 from kernelcast.backends.replay import Recording, ReplayBackend, space_problem
 from kernelcast.bins import DEFAULT_BINS
 from kernelcast.canonical import canonical_parameters
@@ -220,10 +219,8 @@ def searched(space: Space, seed: int, measurements: int) -> dict[int, dict[str, 
 
 def main() -> None:
     """Print a row a space, and the figures over all of them."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_SPACES} spaces")
+    parser = bench_parser(__doc__, quick=f"{QUICK_SPACES} spaces")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="write the JSON there as well")
     options = parser.parse_args()
     spaces = tuner_spaces()
     if options.quick:
@@ -260,7 +257,7 @@ def main() -> None:
         "seconds": round(time.perf_counter() - started),
         "seed": options.seed,
     }
-    report(result, options.out)
+    report(result, options)
 
 
 if __name__ == "__main__":

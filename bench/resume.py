@@ -17,8 +17,6 @@ Measurements come from the synthetic backend: what is on trial is the store and 
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import signal
@@ -32,6 +30,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from _result import bench_parser, report
 from kernelcast.events import Event, Measured, RunSpec
 from kernelcast.farm.local import LocalFarm
 from kernelcast.forecasters.trees import TreesForecaster
@@ -165,8 +164,7 @@ def check(folder: Path, expected: dict[str, Any]) -> Counter[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="40 writes and 5 random moments")
+    parser = bench_parser(__doc__, quick="24 writes and 3 random moments")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
@@ -186,7 +184,7 @@ def main() -> None:
         at_writes = list(range(1, writes + 1))
         moments = 50
         if arguments.quick:
-            at_writes, moments = sorted(rng.sample(at_writes, 40)), 5
+            at_writes, moments = sorted(rng.sample(at_writes, 24)), 3
         points: list[tuple[int | None, float | None]] = [(n, None) for n in at_writes]
         points += [(None, rng.uniform(0, duration_s)) for _ in range(moments)]
         print(f"{writes} writes, one run takes {duration_s:.1f} s, {len(points)} kills", flush=True)
@@ -202,7 +200,7 @@ def main() -> None:
                 )
     names = ("lost", "double_charged", "overruns", "state_mismatch")
     result = {"points": len(points)} | {name: harm[name] for name in names}
-    print(json.dumps(result))
+    report(result, arguments, "sqlalchemy")
     sys.exit(any(harm[name] for name in names))
 
 

@@ -9,14 +9,13 @@ durable transaction (SQLite, WAL, synchronous=FULL).
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 
+from _result import bench_parser, report
 from kernelcast.distribution import Distribution
 from kernelcast.events import (
     Decided,
@@ -165,8 +164,7 @@ def fill(run: Run, total: int, seed: int) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="100,000 events instead of 1,000,000")
+    parser = bench_parser(__doc__, quick="100,000 events instead of 1,000,000")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     total = 100_000 if arguments.quick else 1_000_000
@@ -194,15 +192,12 @@ def main() -> None:
             assert opened.state == expected, "the opened state is not the state that was written"
             size = path.stat().st_size
             print(f"best 2^{best.log2_speedup:.2f}, {len(archive)} in the archive, {size:,} bytes")
-    print(
-        json.dumps(
-            {
-                "events": expected.events,
-                "last_over_first": round(tenths[-1] / tenths[0], 3),
-                "open_s": round(open_s, 3),
-            }
-        )
-    )
+    result = {
+        "events": expected.events,
+        "last_over_first": round(tenths[-1] / tenths[0], 3),
+        "open_s": round(open_s, 3),
+    }
+    report(result, arguments, "sqlalchemy")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ object.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import sys
@@ -23,7 +22,7 @@ from pathlib import Path
 from statistics import fmean, geometric_mean
 from typing import Any
 
-from _result import report
+from _result import bench_parser, report
 from _workers import workers
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.comparison import TIE_LOG2, Comparison, Paired, Plan, run_plan
@@ -35,8 +34,7 @@ from kernelcast.store import Store
 from kernelcast.types import Budget, Problem, content_hash
 
 ARM, BASELINE = "selective", "measure_all"
-QUICK_PROBLEMS = ("cross_entropy", "softmax")
-QUICK_SEEDS = 3
+QUICK_PROBLEM, QUICK_SEEDS, QUICK_MEASUREMENTS = "cross_entropy", 2, 4
 
 
 class Finals:
@@ -150,22 +148,21 @@ def _result(log2_gain: float) -> str:
 
 def main() -> None:
     """Print a row a problem, and the figures over all of them."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="two problems, three seeds")
+    parser = bench_parser(__doc__, quick="one problem, two seeds, four measurements")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--measurements", type=int, default=40)
     parser.add_argument("--jobs", type=int, default=1, help="problems at a time, a core each")
     parser.add_argument(
         "--work", type=Path, help="folder that keeps what is done; a new one for new code"
     )
-    parser.add_argument("--out", type=Path, help="write the JSON there as well")
     options = parser.parse_args()
-    names = QUICK_PROBLEMS if options.quick else bundled_problems()
-    seeds = QUICK_SEEDS if options.quick else options.seeds
+    names, seeds, measurements = bundled_problems(), options.seeds, options.measurements
+    if options.quick:
+        names, seeds, measurements = [QUICK_PROBLEM], QUICK_SEEDS, QUICK_MEASUREMENTS
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as temporary:
         work: Path = options.work or Path(temporary)
-        tasks = [(name, seeds, options.measurements, work / name) for name in names]
+        tasks = [(name, seeds, measurements, work / name) for name in names]
         if options.jobs == 1:
             rows = {name: search_problem(name, *rest) for name, *rest in tasks}
         else:
@@ -182,11 +179,11 @@ def main() -> None:
             "losses": results.count("loss"),
             "problems": rows,
             "seeds": seeds,
-            "measurements": options.measurements,
+            "measurements": measurements,
             "jobs": options.jobs,
             "seconds": round(time.perf_counter() - started),
         },
-        options.out,
+        options,
     )
 
 

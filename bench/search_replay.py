@@ -14,21 +14,19 @@ to find as much. The last line is one JSON object.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from scipy.stats import binom, binomtest
 
 from _data import tuner_spaces
-from _result import report
+from _result import bench_parser, report
 from _workers import workers
 from kernelcast import plugins
 from kernelcast.backends.replay import Recording, space_problem
@@ -226,13 +224,11 @@ def summary(
 
 def main() -> None:
     """Print a row a space, and the figures over all of them."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one space, one seed")
+    parser = bench_parser(__doc__, quick="one space, one seed")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument(
         "--jobs", type=int, default=2, help="processes; figures do not depend on it"
     )
-    parser.add_argument("--out", type=Path, help="write the JSON there as well")
     options = parser.parse_args()
     seeds = QUICK_SEEDS if options.quick else options.seeds
     labels = SPACES[:1] if options.quick else SPACES
@@ -260,7 +256,7 @@ def main() -> None:
             f"conformal {target}: missed {each['missed']} of {each['turned_away']} turned away "
             f"({each['rate']:.2%}, allowed {each['allowed']:.2%}), found {each['found']}"
         )
-    report({**result, "seeds": seeds, "seconds": round(time.perf_counter() - started)}, options.out)
+    report({**result, "seeds": seeds, "seconds": round(time.perf_counter() - started)}, options)
 
 
 if __name__ == "__main__":

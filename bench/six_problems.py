@@ -9,7 +9,6 @@ against the naive seed kernel. Reported is that last ratio, never the one the se
 
 from __future__ import annotations
 
-import argparse
 import json
 import secrets
 import tempfile
@@ -17,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _result import report
+from _result import bench_parser, report
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.events import RunSpec
 from kernelcast.parts import Parts
@@ -28,12 +27,10 @@ from kernelcast.types import Budget
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one problem, 12 measurements")
+    parser = bench_parser(__doc__, quick="one problem, 12 measurements")
     parser.add_argument("--only", choices=bundled_problems(), help="this problem alone")
     parser.add_argument("--measurements", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="also write the JSON here")
     arguments = parser.parse_args()
     names = [arguments.only] if arguments.only else bundled_problems()
     measurements = arguments.measurements
@@ -72,7 +69,7 @@ def main() -> None:
             "toolchain": backend.toolchain,
             "device": backend.device.id,
         },
-        arguments.out,
+        arguments,
     )
 
 

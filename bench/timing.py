@@ -11,7 +11,6 @@ in random order. The last line is one JSON object.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import sys
@@ -19,13 +18,12 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from _result import report
+from _result import bench_parser, report
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.canonical import kernel_id
 from kernelcast.types import Effort, Kernel, Measurement
@@ -33,7 +31,7 @@ from overhead import PASS, SEED, arithmetic
 
 CALL_S = 1e-3
 ARMS = {0: 500, 1: 60, 2: 150, 3: 60, 5: 150, 10: 60}
-QUICK = {0: 60, 2: 30, 5: 30}
+QUICK = {0: 16, 2: 8, 5: 8}
 
 
 def slower_by(percent: int) -> str:
@@ -68,11 +66,9 @@ def _spin(core: int) -> None:
 
 def main() -> None:
     """Print what was found at each planted slowdown."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="60 A/A, 30 of each slowdown")
+    parser = bench_parser(__doc__, quick="16 A/A, 8 of two slowdowns each")
     parser.add_argument("--effort", choices=("screening", "normal", "final"), default="normal")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="write the JSON there as well")
     options = parser.parse_args()
     effort: Effort = options.effort
     arms = QUICK if options.quick else ARMS
@@ -116,7 +112,7 @@ def main() -> None:
         "seconds": round(time.perf_counter() - started),
         "seed": options.seed,
     }
-    report(result, options.out)
+    report(result, options)
 
 
 def summary(measurements: list[Measurement]) -> dict[str, Any]:

@@ -11,15 +11,14 @@ out.
 
 from __future__ import annotations
 
-import argparse
 import math
-import tempfile
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from _data import Floats, Space, siblings_of
-from _result import report
+from _result import bench_parser, report, save_figure
 from kernelcast.forecasters.space import SpaceForecaster
 from track_t import QUICK_SPACES, admitted, run, siblings, spaces
 
@@ -42,10 +41,7 @@ def forecast_order(space: Space, arm: str) -> list[int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="four small spaces")
-    parser.add_argument("--out", type=Path, help="JSON, and figure beside it; default: temporary")
-    arguments = parser.parse_args()
+    arguments = bench_parser(__doc__, quick="four small spaces").parse_args()
     chosen = [space for space in spaces() if admitted(space, "full")]
     if arguments.quick:
         chosen = [space for space in chosen if space.label in QUICK_SPACES]
@@ -57,9 +53,8 @@ def main() -> None:
         plain.append(losses(space, run(space, "sibling_mean", 0, len(space.keys))))
         print(f"{space.label:36s}", *(f"{loss:.4f}" for loss in ours[-1] + plain[-1]), flush=True)
     loss, baseline = np.array(ours), np.array(plain)
-    out = arguments.out or Path(tempfile.gettempdir()) / "top_share.json"
-    draw(loss, baseline, out.with_suffix(".png"))
-    print("figure:", out.with_suffix(".png"))
+    if arguments.out:
+        draw(loss, baseline, arguments.out)
     report(
         {
             "worst_loss_top10": round(float(loss[:, 0].max()), 4),
@@ -79,27 +74,21 @@ def main() -> None:
                 for space, row in zip(chosen, ours, strict=True)
             },
         },
-        out,
+        arguments,
     )
 
 
-def draw(ours: Floats, plain: Floats, path: Path) -> None:
+def draw(ours: Floats, plain: Floats, out: Path) -> None:
     """Losses of all spaces, sorted, by share measured."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, len(SHARES), figsize=(11, 3.6), layout="constrained")
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
+    axes = figure.subplots(1, len(SHARES))
     for axis, share, loss, baseline in zip(axes, SHARES, ours.T, plain.T, strict=True):
         axis.plot(np.sort(loss)[::-1], "o-", markersize=3, label="kernelcast")
         axis.plot(np.sort(baseline)[::-1], "x--", markersize=4, label="mean of the siblings")
         axis.set(title=f"top {share:.0%} measured", xlabel="spaces, worst first", ylabel="loss")
         axis.grid(alpha=0.3)
     axes[0].legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    save_figure(figure, out)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ KernelBench sets, within one set and model. CRPS is in log2, over kernels that r
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 from collections import defaultdict
@@ -19,11 +18,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from _result import report
+from _result import bench_parser, report, save_figure
 from _written import KERNELBENCH, examined, rows_of, searched_rows
 from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
 from kernelcast.scoring import (
@@ -37,20 +36,11 @@ from kernelcast.scoring import (
     spearman,
 )
 from kernelcast.training._trials import Trial
+from measure import add_bars
 
-mpl.use("Agg")
 Floats = NDArray[np.float64]
 
-BARS = {
-    "crps": 0.108,
-    "half_brier": 0.200,
-    "ece": 0.02,
-    "auroc_failure": 0.84,
-    "auroc_beats_best": 0.88,
-    "spearman_source_alone": 0.55,
-    "auroc_ok_kernelbench": 0.84,
-}
-_LOWER_IS_BETTER = {"crps", "half_brier", "ece"}
+_JUDGED = ("crps", "half_brier", "ece", "auroc_failure", "auroc_beats_best")
 _BEATS_LOG2 = math.log2(1.05)
 _FEWEST_RANKED, _FEWEST_OF_A_CLASS = 5, 5
 _LAST_STEP = 30
@@ -58,10 +48,8 @@ _NO_KERNELBENCH = {"kernelbench.com"}  # ten problems of its own; trained on, no
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a few problems, two folds")
+    parser = bench_parser(__doc__, quick="a few problems, two folds")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="also write the JSON here, and the figure beside")
     arguments = parser.parse_args()
     began = time.monotonic()
     folds, problems = (2, 14) if arguments.quick else (5, None)
@@ -77,21 +65,17 @@ def main() -> None:
     ranked = _ranked(searched.pooled)
     ok_by_set = _ok_by_set(kernelbench.pooled)
     figures = {
-        **{name: ours[name] for name in list(BARS)[:5]},
+        **{name: ours[name] for name in _JUDGED},
         "spearman_source_alone": float(np.mean(ranked)),
         "auroc_ok_kernelbench": _weighted(ok_by_set),
     }
     result: dict[str, Any] = {
         "figures": {
             name: {
-                "value": round(figures[name], 4),
-                "bar": bar,
-                "reached": bool(
-                    figures[name] <= bar if name in _LOWER_IS_BETTER else figures[name] >= bar
-                ),
+                "value": round(value, 4),
                 "interval": _rounded(_interval(name, trials, ranked)),
             }
-            for name, bar in BARS.items()
+            for name, value in figures.items()
         },
         "more": _rounded(ours),
         "with_text_only": _rounded(_scores(told, [trial.forecast.distribution for trial in told])),
@@ -103,12 +87,12 @@ def main() -> None:
         "without_text": len(trials) - len(told),
         "folds": folds,
         "seed": arguments.seed,
-        "quick": arguments.quick,
         "seconds": round(time.monotonic() - began, 1),
     }
+    add_bars("track_l", result)
     if arguments.out:
         _draw(trials, arguments.out)
-    report(result, arguments.out)
+    report(result, arguments)
 
 
 # --------------------------------------------------------------------------------------- scores
@@ -313,14 +297,13 @@ def _rounded(value: Any) -> Any:
 
 def _draw(trials: Sequence[Trial], out: Path) -> None:
     """Reliability, risk by coverage, and the error by step beside the per-step prior."""
-    import matplotlib.pyplot as plt
-
     ran = [trial for trial in trials if not math.isnan(trial.outcome)]
     nine = np.array([t.forecast.distribution.bin_probabilities(DEFAULT_BINS) for t in ran])
     bins = DEFAULT_BINS.indices(np.exp2([t.outcome for t in ran]))
     right = (nine.argmax(axis=1) == bins).astype(np.float64)
     loss = np.array([crps(t.forecast.distribution, t.outcome) for t in ran])
-    figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
+    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    axes = figure.subplots(1, 3)
     table = reliability_table(nine.max(axis=1), right)
     axes[0].plot([0, 1], [0, 1], color="0.7", linewidth=1)
     axes[0].plot([r.mean_confidence for r in table], [r.accuracy for r in table], marker="o")
@@ -340,9 +323,7 @@ def _draw(trials: Sequence[Trial], out: Path) -> None:
     )
     axes[2].set(xlabel="step of the search", ylabel="log2", title="error by step")
     axes[2].legend(frameon=False)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out.with_suffix(".png"), dpi=110)
-    plt.close(figure)
+    save_figure(figure, out)
 
 
 if __name__ == "__main__":

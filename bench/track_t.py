@@ -17,11 +17,8 @@ from __future__ import annotations
 
 import os
 
-from _result import report
-
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: processes share the cores instead
 
-import argparse
 import contextlib
 import hashlib
 import inspect
@@ -35,9 +32,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from _data import Floats, Space, aligned, siblings_of, tuner_spaces
+from _result import bench_parser, report, save_figure
 from _workers import workers
 from kernelcast.forecasters import _gaussian as gaussian
 from kernelcast.forecasters import space as space_forecaster
@@ -327,14 +326,10 @@ def _geometric_mean(values: Sequence[float]) -> float:
     return round(float(np.exp(np.mean(np.log(values)))), 4)
 
 
-def draw(curves: dict[str, Floats], path: Path) -> None:
+def draw(curves: dict[str, Floats], out: Path) -> None:
     """Mean fraction of the optimum by number of measurements, Kernel Tuner's arms in grey."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axis = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axis = figure.subplots()
     for arm, curve in curves.items():
         ours = not arm.startswith(KERNEL_TUNER)
         axis.plot(
@@ -349,14 +344,11 @@ def draw(curves: dict[str, Floats], path: Path) -> None:
     axis.set(xscale="log", xlabel="measurements", ylabel="fraction of the optimum", ylim=(0.5, 1.0))
     axis.legend(loc="lower right")
     axis.grid(alpha=0.3)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    save_figure(figure, out)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="four small spaces, two seeds")
+    parser = bench_parser(__doc__, quick="four small spaces, two seeds")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--budget", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=2)
@@ -364,7 +356,6 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="where results gather; default: temporary")
     parser.add_argument("--kernel-tuner-runs", type=Path, help="work file of _kernel_tuner.py")
     parser.add_argument("--without-kernel-tuner", action="store_true")
-    parser.add_argument("--out", type=Path, help="JSON, and figure beside it; default: temporary")
     arguments = parser.parse_args()
     temporary = Path(tempfile.gettempdir())
     chosen, seeds, budget = list(spaces()), arguments.seeds, arguments.budget
@@ -402,16 +393,10 @@ def main() -> None:
             print(f"{number}/{len(jobs)} {entry['arm']} {entry['space']} {entry['cpu_s']} s")
     entries = [done[_identity(_key(space, arm, seeds, budget))] for arm, space in wanted]
     result = summary(entries, budget)
-    destination = arguments.out or temporary / "track_t.json"
-    draw(result.pop("curves"), destination.with_suffix(".png"))
-    print("figure:", destination.with_suffix(".png"))
-    report(
-        {
-            **result,
-            "seeds": seeds,
-        },
-        destination,
-    )
+    curves = result.pop("curves")
+    if arguments.out:
+        draw(curves, arguments.out)
+    report({**result, "seeds": seeds}, arguments)
 
 
 if __name__ == "__main__":

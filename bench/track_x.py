@@ -11,18 +11,17 @@ Reported, not judged: no part of kernelcast is in it.
 
 from __future__ import annotations
 
-import argparse
 import json
-import tempfile
 from collections import defaultdict
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from _data import Floats, read_columns
-from _result import report
+from _result import bench_parser, report, save_figure
 from kernelcast.dataset.keys import device_group
 from kernelcast.scoring import spearman
 
@@ -123,20 +122,14 @@ def across(set_: SpeedupsByGpu) -> dict[str, Any]:
     return {"overall": overall, "pairs": pairs}
 
 
-def draw(results: dict[str, dict[str, Any]], path: Path) -> None:
+def draw(results: dict[str, dict[str, Any]], out: Path) -> None:
     """For each set, rank correlation and error by pair of GPUs."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
     shown = {
         "spearman": ("Spearman", "viridis", 1.0),
         "median_error_log2": ("median |log2 error|", "magma_r", None),
     }
-    figure, axes = pyplot.subplots(
-        len(results), 2, figsize=(13, 5.6 * len(results)), squeeze=False, layout="constrained"
-    )
+    figure = Figure(figsize=(13, 5.6 * len(results)), layout="constrained")
+    axes = figure.subplots(len(results), 2, squeeze=False)
     for row, (name, result) in zip(axes, results.items(), strict=True):
         gpus = sorted({pair["from"] for pair in result["pairs"]})
         for axis, (key, (title, colours, top)) in zip(row, shown.items(), strict=True):
@@ -161,16 +154,11 @@ def draw(results: dict[str, dict[str, Any]], path: Path) -> None:
             axis.set_ylabel("measured on")
             axis.set_title(f"{name}: {title}")
             figure.colorbar(image, ax=axis, shrink=0.8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    save_figure(figure, out)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="the kernels of CUDA-L1 only")
-    parser.add_argument("--out", type=Path, help="JSON, and figure beside it; default: temporary")
-    arguments = parser.parse_args()
+    arguments = bench_parser(__doc__, quick="the kernels of CUDA-L1 only").parse_args()
     sets = {"CUDA-L1": cuda_l1}
     if not arguments.quick:
         sets["compiled PyTorch"] = compiled_pytorch
@@ -179,15 +167,9 @@ def main() -> None:
         print(name, json.dumps(_rounded(result["overall"])))
         for pair in result["pairs"]:
             print(" ", json.dumps(_rounded(pair)))
-    out = arguments.out or Path(tempfile.gettempdir()) / "track_x.json"
-    draw(results, out.with_suffix(".png"))
-    print("figure:", out.with_suffix(".png"))
-    report(
-        {
-            **{name: _rounded(result) for name, result in results.items()},
-        },
-        out,
-    )
+    if arguments.out:
+        draw(results, arguments.out)
+    report({name: _rounded(result) for name, result in results.items()}, arguments)
 
 
 def _rounded(value: Any) -> Any:

@@ -115,7 +115,7 @@ def test_what_counts_as_accepted_and_what_as_another_reason() -> None:
 
 @pytest.mark.slow
 def test_no_attack_is_accepted_and_no_honest_kernel_rejected() -> None:
-    # Every fourth: all of them take eight minutes, and are what bench/results/ holds.
+    # One a row of the catalogue and language; all of them are run by `make measure`.
     done = subprocess.run(
         [sys.executable, ROOT / "bench" / "attacks.py", "--quick"],
         capture_output=True,
@@ -128,4 +128,4 @@ def test_no_attack_is_accepted_and_no_honest_kernel_rejected() -> None:
     assert summary["rejected"] == 0, done.stdout
     assert summary["wrong_reason"] <= 5, done.stdout
     assert summary["attacks"] >= 40
-    assert summary["honest"] >= 20
+    assert summary["honest"] >= 8

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+from itertools import cycle
 from pathlib import Path
-
-import pytest
 
 from kernelcast.backends._driver import probe
 from kernelcast.backends._sandbox import Sandbox
@@ -109,6 +109,14 @@ def gpu_problem(name: str, language: Language) -> Problem:
     )
 
 
+def by_turns(names: Iterable[str], targets: Sequence[str]) -> list[tuple[str, str]]:
+    """Each kernel for one target, by turns; the one that uses tensor cores for all of them."""
+    others = [name for name in names if name != "half_matmul"]
+    return [("half_matmul", target) for target in targets] + list(
+        zip(others, cycle(targets), strict=False)
+    )
+
+
 def source_of(name: str, language: Language) -> str:
     return (KERNELS / f"{name}.{'cu' if language == 'cuda' else 'py'}").read_text()
 
@@ -124,6 +132,8 @@ def edited(source: str, old: str, new: str) -> str:
 
 
 def _needs(present: object, what: str, advice: str) -> None:
+    import pytest  # bench/attacks.py reads this file where pytest is not installed
+
     if not present:
         pytest.skip(f"needs {what}: {advice}")
 
@@ -143,6 +153,8 @@ def gpu_here() -> tuple[str, Device] | None:
 def need_gpu() -> tuple[str, Device]:
     here = gpu_here()
     if here is None:
+        import pytest
+
         pytest.skip("needs an NVIDIA GPU and its driver: see docs/how-to/run-on-a-gpu.md")
     return here
 

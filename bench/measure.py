@@ -1,0 +1,275 @@
+"""Run the benches one after the other and hold each published figure against its bar.
+
+    python bench/measure.py [--quick] [--only NAME ...]    run, and write bench/results/NAME.json
+    python bench/measure.py --report [--only NAME ...]     run nothing: the results that are there
+
+All benches take hours on two cores; `--only` names some of them. `--quick` runs the quick
+mode of each: it shows that the benches work, writes no results, and is not held against the bars.
+A bench that needs a part that is not installed is skipped, and the part is named. A bar that is
+missed is printed as missed. The exit code is 1 if a bench crashed or its result lacks a figure.
+The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from _result import bench_parser, report
+
+BENCHES: dict[str, tuple[str, ...]] = {
+    "canaries": (),
+    "attacks": (),
+    "timing": (),
+    "overhead": (),
+    "six_problems": (),
+    "search_real": ("--jobs", "2"),
+    "scale_store": (),
+    "resume": (),
+    "llm_faults": (),
+    "llm_throughput": (),
+    "injection": (),
+    "critic": (),
+    "recalibration": (),
+    "search_replay": (),
+    "top_share": (),
+    "track_l": (),
+    "track_s": (),
+    "track_x": (),
+    "track_t": (),
+}
+"""Each bench with the options of its full run, the quicker ones of a kind first."""
+RESULTS = Path(__file__).with_name("results")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a bench's JSON, and the bar that it is held against."""
+
+    bench: str
+    path: str
+    """Keys and indices, separated by `/`."""
+    at_least: float | str | None = None
+    """A number, or the path of another figure of the same bench."""
+    at_most: float | str | None = None
+
+    def of(self, result: Any) -> Reading:
+        """The figure in one result of its bench, and the bar there."""
+        stated = self.at_most if self.at_least is None else self.at_least
+        bar = _at(result, stated) if isinstance(stated, str) else stated
+        return Reading(self, _at(result, self.path), bar)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one result says of a figure; None for what is missing there."""
+
+    figure: Figure
+    value: float | None
+    bar: float | None
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the bar is reached; None where there is nothing to compare."""
+        if self.value is None or self.bar is None:
+            return None
+        return self.value <= self.bar if self.figure.at_least is None else self.value >= self.bar
+
+
+FIGURES = (
+    Figure("canaries", "undetected", at_most=0),
+    Figure("attacks", "attacks", at_least=80),
+    Figure("attacks", "accepted", at_most=0),
+    Figure("attacks", "wrong_reason", at_most=5),
+    Figure("attacks", "honest", at_least=60),
+    Figure("attacks", "rejected", at_most=0),
+    Figure("timing", "false_faster", at_most=0.05),
+    Figure("timing", "found_2pct", at_least=0.9),
+    Figure("timing", "found_5pct", at_least=0.9),
+    Figure("timing", "coverage", at_least=0.94),
+    Figure("overhead", "ratio_at_10us"),
+    Figure("overhead", "ratio_at_100us"),
+    Figure("overhead", "ratio_at_1ms", at_most=1.5),
+    Figure("overhead", "ratio_at_10ms", at_most=1.5),
+    Figure("overhead", "worst_from_1ms", at_most=1.5),
+    Figure("six_problems", "at_least_3x", at_least=4),
+    Figure("search_real", "geomean_gain", at_least=1.15),
+    Figure("search_real", "losses", at_most=1),
+    Figure("scale_store", "last_over_first", at_most=1.2),
+    Figure("scale_store", "open_s", at_most=2),
+    Figure("resume", "lost", at_most=0),
+    Figure("resume", "double_charged", at_most=0),
+    Figure("resume", "overruns", at_most=0),
+    Figure("resume", "state_mismatch", at_most=0),
+    Figure("llm_faults", "untyped", at_most=0),
+    Figure("llm_faults", "ledger_error_usd", at_most=0),
+    Figure("llm_throughput", "ratio_to_bare", at_least=0.95),
+    Figure("llm_throughput", "ratio_at_equal_server_time"),
+    Figure("llm_throughput", "prefix_reused", at_least=0.60),
+    Figure("llm_throughput", "prefix_reused_reference_order"),
+    Figure("injection", "cases"),
+    Figure("injection", "changed", at_most=0),
+    Figure("critic", "recorded_edits/precision/value"),
+    Figure("critic", "recorded_edits/recall/value"),
+    Figure("critic", "written_kernels/llm_sol_mi350x/precision/value"),
+    Figure("recalibration", "ratio_100", at_most=0.5),
+    Figure("recalibration", "worst_increase_10", at_most=0.01),
+    *(
+        Figure("search_replay", f"conformal/{target}/rate", at_most=f"conformal/{target}/allowed")
+        for target in ("0.01", "0.05", "0.1")
+    ),
+    *(
+        Figure("search_replay", f"strategies/{name}/with/100")
+        for name in ("puct", "greedy", "islands", "best_of_n")
+    ),
+    Figure("top_share", "worst_loss_top10", at_most=0.03),
+    Figure("top_share", "mean_loss_top5"),
+    Figure("top_share", "mean_loss_top1", at_most=0.02),
+    Figure("track_l", "figures/crps/value", at_most=0.108),
+    Figure("track_l", "figures/half_brier/value", at_most=0.200),
+    Figure("track_l", "figures/ece/value", at_most=0.02),
+    Figure("track_l", "figures/auroc_failure/value", at_least=0.84),
+    Figure("track_l", "figures/auroc_beats_best/value", at_least=0.88),
+    Figure("track_l", "figures/spearman_source_alone/value", at_least=0.55),
+    Figure("track_l", "figures/auroc_ok_kernelbench/value", at_least=0.84),
+    Figure("track_s", "figures/saved/value", at_least=0.40),
+    Figure("track_s", "figures/within/value", at_least=0.95),
+    Figure("track_s", "figures/pool_top/value", at_least=0.89),
+    Figure("track_x", "CUDA-L1/overall/median_spearman"),
+    Figure("track_x", "CUDA-L1/overall/median_error_log2"),
+    Figure("track_t", "cold/25", at_least=0.88),
+    Figure("track_t", "cold/50", at_least=0.93),
+    Figure("track_t", "cold/100", at_least=0.97),
+    *(
+        Figure("track_t", f"cold/{budget}", at_least=f"kernel_tuner_best/{budget}")
+        for budget in (5, 10, 25, 50, 100, 200)
+    ),
+    Figure("track_t", "sparse/10", at_least=0.94),
+    Figure("track_t", "sparse/25", at_least=0.965),
+    Figure("track_t", "sparse/50", at_least=0.98),
+    Figure("track_t", "full/25", at_least=0.98),
+    Figure("track_t", "full/50", at_least=0.99),
+    *(
+        Figure("track_t", f"full/{budget}", at_least=f"sibling_mean/{budget}")
+        for budget in (5, 10, 25, 50)
+    ),
+    Figure("track_t", "spaces/full/convolution_milo@A100/3", at_least=0.886),
+    Figure("track_t", "other_vendor/25", at_least=0.96),
+    Figure("track_t", "device_seconds_ratio", at_most=1 / 3),
+)
+"""Every figure that is published or has a bar, in the order of `BENCHES`."""
+
+
+def readings(bench: str, result: Any) -> list[Reading]:
+    """Every figure of one result of a bench."""
+    return [figure.of(result) for figure in FIGURES if figure.bench == bench]
+
+
+def add_bars(bench: str, result: Any) -> None:
+    """Put bar and verdict beside each value under `figures` of a bench's result."""
+    for reading in readings(bench, result):
+        _, name, _ = reading.figure.path.split("/")
+        result["figures"][name] |= {"bar": reading.bar, "reached": reading.reached}
+
+
+class Crashed(Exception):
+    """A bench ended without a result."""
+
+
+class Skipped(Exception):
+    """A bench needs a part that is not installed."""
+
+
+def run(name: str, *, quick: bool) -> Any:
+    """The JSON of one run of a bench; what it prints on the way goes to standard error."""
+    command = [sys.executable, str(Path(__file__).with_name(f"{name}.py"))]
+    command += ["--quick"] if quick else [*BENCHES[name], "--out", str(RESULTS / f"{name}.json")]
+    print(f"=== {name}", file=sys.stderr, flush=True)
+    last = ""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            last = line
+            print(line, end="", file=sys.stderr, flush=True)
+    if process.returncode == 2:
+        raise Skipped(f"{name} is skipped: it needs a part that is not installed, see above")
+    try:
+        return json.loads(last)
+    except json.JSONDecodeError:
+        raise Crashed(f"{name} ended with exit code {process.returncode} and no result") from None
+
+
+def recorded(name: str) -> Any:
+    """The JSON that the last full run of a bench wrote."""
+    path = RESULTS / f"{name}.json"
+    if not path.exists():
+        raise Skipped(f"{name} has no result yet: python bench/measure.py --only {name}")
+    return json.loads(path.read_text())
+
+
+def main() -> int:
+    parser = bench_parser(__doc__, quick="the quick mode of each bench; writes no results")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these benches and no others")
+    parser.add_argument("--report", action="store_true", help="run nothing: read bench/results")
+    options = parser.parse_args()
+    names: Sequence[str] = options.only or tuple(BENCHES)
+    if unknown := [name for name in names if name not in BENCHES]:
+        parser.error(f"no bench is named {', '.join(unknown)}; there are {', '.join(BENCHES)}")
+    found: list[Reading] = []
+    crashed, skipped = [], []
+    for name in names:
+        try:
+            result = recorded(name) if options.report else run(name, quick=options.quick)
+        except Crashed as error:
+            crashed.append(str(error))
+        except Skipped as reason:
+            skipped.append(str(reason))
+        else:
+            found += readings(name, result)
+    print(*table(found, quick=options.quick), *skipped, *crashed, sep="\n")
+    missing = [each for each in found if each.value is None and not options.quick]
+    rows = [
+        {
+            "bench": each.figure.bench,
+            "figure": each.figure.path,
+            "value": each.value,
+            "bar": each.bar,
+            "reached": None if options.quick else each.reached,
+        }
+        for each in found
+    ]
+    report({"figures": rows, "skipped": skipped, "crashed": crashed}, options)
+    return int(bool(crashed or missing))
+
+
+def table(found: Sequence[Reading], *, quick: bool) -> Iterator[str]:
+    """One line a figure: bench, figure, value, bar, and whether it is reached."""
+    yield f"{'bench':15} {'figure':47} {'value':>8}            bar"
+    for each in found:
+        figure = each.figure
+        value = "missing" if each.value is None else f"{each.value:.4g}"
+        verdict = {None: "", True: "reached", False: "MISSED"}[None if quick else each.reached]
+        bar = ""
+        if each.bar is not None:
+            bar = f"{'at most' if figure.at_least is None else 'at least'} {each.bar:.4g}"
+        line = f"{figure.bench:15} {figure.path:47} {value:>8}   {verdict:7}  {bar}"
+        yield line.rstrip()
+
+
+def _at(result: Any, path: str) -> float | None:
+    """The number under a path, None if there is none."""
+    for key in path.split("/"):
+        try:
+            result = result[int(key) if isinstance(result, list) else key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return None if result is None else float(result)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
