@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.model_server import real_model, real_model_is_installed
 
@@ -15,6 +16,15 @@ DATA = Path(os.environ.get("KERNELCAST_DATA", Path(__file__).parents[2] / "share
 
 EXPECTED_SKIPS = ("needs an NVIDIA GPU", "there is a GPU here", "needs root")
 """How the reasons begin for which the gate may skip a test, and those about `DATA` without it."""
+
+# No example is held to a time, and the gate tries the same ones each time.
+settings.register_profile(
+    "gate",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=bool(os.environ.get("CI")),
+)
+settings.load_profile("gate")
 
 
 @pytest.fixture(scope="session")

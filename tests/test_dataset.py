@@ -8,9 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
-import os
 import random
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -19,18 +17,21 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelcast import dataset
 from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
 from kernelcast.canonical import canonical_parameters, kernel_id
+from kernelcast.cli import main
 from kernelcast.dataset import Row, Rows
 from kernelcast.errors import MissingExtra, SetupError
 from kernelcast.events import Measured
 from kernelcast.store import Store
 from kernelcast.testing import example_history
 from kernelcast.types import FailureKind
+from tests.conftest import DATA
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra: pip install 'kernelcast[data]'")
 pq = importlib.import_module("pyarrow.parquet")
@@ -38,7 +39,7 @@ pq = importlib.import_module("pyarrow.parquet")
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference" / "rows.md"
 MARKS = ("<!-- schema: generated -->\n\n", "\n<!-- end of schema -->\n")
-DATA = Path(os.environ.get("KERNELCAST_DATA", ROOT.parent / "shared" / "data"))
+A4000 = "NVIDIA RTX A4000"
 needs_data = pytest.mark.skipif(
     not DATA.is_dir(),
     reason=f"needs the measured data in {DATA}: set KERNELCAST_DATA to its folder",
@@ -527,39 +528,52 @@ def test_a_real_space_is_imported_with_every_cost_at_its_configuration(tmp_path:
 
 @needs_data
 @pytest.mark.slow
-def test_the_whole_shared_folder_is_imported(tmp_path: Path) -> None:
-    """By the command, in a process of its own: traced for coverage it takes three times as long."""
-    rows = tmp_path / "rows.parquet"
-    command = [sys.executable, "-c", "from kernelcast.cli import main; main()"]
-    arguments = ["data", "import", "shared", str(DATA), "--out", str(rows)]
-    subprocess.run([*command, *arguments], check=True, timeout=900)
-    table = dataset.read_rows(rows)
-    dataset.check_rows(table)
+def test_a_sample_of_the_whole_shared_folder_is_imported(tmp_path: Path) -> None:
+    """Rows of every file, by the command; all 372,000 of them take minutes."""
     expected = Counter[str]()
     for file in DATA.glob("*.parquet"):
-        if "status" in pq.read_schema(file).names:
-            expected.update(pq.read_table(file, columns=["status"])["status"].to_pylist())
+        table = sampled(file)
+        pq.write_table(table, tmp_path / file.name)
+        if "status" in table.column_names:
+            expected.update(table["status"].to_pylist())
+    rows = tmp_path / "imported" / "rows.parquet"
+    rows.parent.mkdir()
+    command = ["data", "import", "shared", str(tmp_path), "--out", str(rows)]
+    assert CliRunner().invoke(main, command, catch_exceptions=False).exit_code == 0
+    table = dataset.read_rows(rows)
+    dataset.check_rows(table)
     found = Counter(table["status"].to_pylist())
-    assert table.num_rows == expected.total()
+    assert table.num_rows == expected.total() > 2500
     # Two kernels that their source calls reward hacks are published as ok.
-    assert found["ok"] == expected["ok"] - found["cheating"] == expected["ok"] - 2
+    assert found["ok"] + found["cheating"] == expected["ok"]
+    assert found["cheating"] == 2
     for by in dataset.SPLITS:
         dataset.split_by(table, by, folds=3)
-    assert_split_without_leaks(table)
 
 
-def assert_split_without_leaks(table: Any) -> None:
-    """KernelBench's problems under two files' names for them."""
-    files = ("ref_kernelbench_timings/", "llm_kb_small_sets/")
-    ours = [row_id.startswith(files) for row_id in table["row_id"].to_pylist()]
-    table = table.filter(pa.array(ours))
+def sampled(file: Path) -> Any:
+    """Some fifteen rows of a file and all its reward hacks; of tuners two small spaces, whole."""
+    if file.stem.startswith("tuner_") and file.stem != "tuner_kernels":
+        small = [("problem", "=", "hub/convolution_milo_small(4096x4096)"), ("gpu", "=", A4000)]
+        return pq.read_table(file, filters=[small, [("problem", "=", "ktt/coulomb3d")]])
+    table = pq.read_table(file)
+    chosen = set(range(0, table.num_rows, max(1, table.num_rows // 15)))
+    if "status_detail" in table.column_names:
+        details = table["status_detail"].to_pylist()
+        chosen |= {n for n, detail in enumerate(details) if detail == "reward_hack"}
+    return table.take(sorted(chosen))
+
+
+@needs_data
+def test_one_problem_under_two_names_is_on_one_side_of_a_split(tmp_path: Path) -> None:
+    """KernelBench's problems are called otherwise in another file."""
+    few = tmp_path / "llm_kb_small_sets.parquet"
+    pq.write_table(pq.read_table(DATA / few.name)[::4], few)
+    files = (DATA / "ref_kernelbench_timings.parquet", few)
+    table = dataset.concatenate([dataset.import_shared(file) for file in files])
     counts = dataset.describe(table)["by"]["status"]
-    assert {name: count["rows"] for name, count in counts.items()} == {
-        "ok": 13_281 + 558,
-        "crash": 252,
-        "compile_error": 288,
-        "wrong_result": 99,
-    }
+    assert counts["ok"]["rows"] > 13_281
+    assert sum(count["rows"] for count in counts.values()) == 13_281 + 300
     splits = dataset.split_by(table, "problem", folds=5)
     assert sum(split.test.num_rows for split in splits) == table.num_rows
     sizes = [split.test.num_rows for split in splits]

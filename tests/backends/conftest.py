@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
 
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.devices import detect_cpu
 from kernelcast.types import Argument, Case, Problem, Tolerance
-
-# Of a busy machine, no example may be held to a time.
-settings.register_profile("busy", deadline=None)
-settings.load_profile("busy")
 
 SEED = """
 #include <cstdint>

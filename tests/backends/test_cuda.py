@@ -22,6 +22,7 @@ from kernelcast.types import Evidence, FailureKind, Problem
 from tests.backends.gpu_problems import (
     CUDA_KERNELS,
     CUDA_TARGETS,
+    by_turns,
     edited,
     gpu_here,
     gpu_kernel,
@@ -67,8 +68,7 @@ def cubin_of(backend: CudaBackend, name: str) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", CUDA_TARGETS)
-@pytest.mark.parametrize("name", LAUNCHED)
+@pytest.mark.parametrize(("name", "target"), by_turns(LAUNCHED, CUDA_TARGETS))
 def test_evidence_is_what_the_tools_say(
     backends: dict[str, CudaBackend], name: str, target: str
 ) -> None:
