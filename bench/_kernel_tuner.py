@@ -27,7 +27,7 @@ import numpy as np
 from scipy.stats import qmc
 
 from _data import Space, tuner_spaces
-from _result import cannot_run
+from _result import cannot_run, json_lines
 
 try:
     from constraint import FunctionConstraint
@@ -75,12 +75,9 @@ def run_of(space: Space, strategy: str, seed: int, budget: int) -> Run:
 def recorded(path: Path) -> dict[Run, list[int]]:
     """The runs in a work file: `recorded(path)[run_of(space, strategy, seed, budget)]`."""
     found = {}
-    for line in path.read_text().splitlines() if path.exists() else ():
-        # A line is cut off where the process was ended while it wrote.
-        with contextlib.suppress(json.JSONDecodeError):
-            entry = json.loads(line)
-            indices = entry.pop("indices")
-            found[Run(**entry)] = indices
+    for entry in json_lines(path):
+        indices = entry.pop("indices")
+        found[Run(**entry)] = indices
     return found
 
 

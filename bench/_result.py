@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import json
 import platform
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -41,6 +42,23 @@ def report(result: Mapping[str, Any], options: argparse.Namespace, *packages: st
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(text + "\n")
     print(text)
+
+
+def rounded(value: Any) -> Any:
+    """The value with every float in it rounded to four places."""
+    if isinstance(value, dict):
+        return {key: rounded(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [rounded(part) for part in value]
+    return round(float(value), 4) if isinstance(value, float) else value
+
+
+def json_lines(path: Path) -> Iterator[Any]:
+    """The JSON of each line of a work file; none if there is no file yet."""
+    for line in path.read_text().splitlines() if path.exists() else ():
+        # A line is cut off where the process was ended while it wrote.
+        with contextlib.suppress(json.JSONDecodeError):
+            yield json.loads(line)
 
 
 def save_figure(figure: Figure, out: Path) -> None:

@@ -41,13 +41,13 @@ from urllib.parse import urlsplit
 import kernelcast.problems
 from _result import bench_parser, cannot_run, report
 from kernelcast.backends._timing import median_interval
-from kernelcast.canonical import kernel_id
 from kernelcast.devices import find_device
 from kernelcast.forecasters.llm import LlmForecaster
 from kernelcast.llm import Client, Endpoint, Request
 from kernelcast.llm._wire import request_body
 from kernelcast.problems import load_problem
-from kernelcast.types import Kernel, Parameters, Problem, Query
+from kernelcast.testing import make_kernel
+from kernelcast.types import Problem, Query
 from measure import readings
 
 sys.path.append(str(Path(__file__).parents[1]))  # a script sees its own folder, not the tests
@@ -97,22 +97,18 @@ def queries(problem: Problem, count: int, batch: int) -> list[Query]:
     assert template is not None
     spread = islice(template.configurations(), 0, None, SPREAD)
     first, *others = islice(spread, 1 + count * (batch + 1))
-
-    def kernel(values: Parameters) -> Kernel:
-        source = template.render(values)
-        return Kernel(id=kernel_id(source, "cpp"), language="cpp", source=source, parameters=values)
-
-    anchor = kernel(first)
+    chosen = (first, *others[count * batch :])
+    anchor, *candidates = (make_kernel(template.render(values), values) for values in chosen)
     return [
         Query(
             problem=problem,
             device=find_device("cpu"),
-            candidate=kernel(values),
+            candidate=candidate,
             anchor=anchor,
             anchor_log2_speedup=1.0,
             anchor_runtime_s=0.01,
         )
-        for values in others[count * batch :]
+        for candidate in candidates
     ]
 
 

@@ -28,9 +28,9 @@ from _result import bench_parser, report
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._inputs import make_inputs
 from kernelcast.backends.cpp import CppBackend, CppChild
-from kernelcast.canonical import kernel_id
 from kernelcast.problems import load_problem
-from kernelcast.types import Argument, Case, Effort, Hidden, Kernel, Problem, Tolerance
+from kernelcast.testing import make_kernel
+from kernelcast.types import Argument, Case, Effort, Hidden, Problem, Tolerance
 
 # Arithmetic alone, so that a call takes as long as it is told to: K steps on each of N elements,
 # after which an element still depends on where it began.
@@ -121,7 +121,7 @@ def compared(
     backend: CppBackend, problem: Problem, source: str, effort: Effort, repeats: int
 ) -> dict[str, Any]:
     """Both arms by turns; medians of their wall seconds and of the ratios of the two."""
-    kernel = Kernel(id=kernel_id(source, "cpp"), language="cpp", source=source)
+    kernel = make_kernel(source)
     built = backend._built(problem, problem.cases, source)
     assert isinstance(built, dict)
     bare = Bare(problem, built[problem.cases[0].name])

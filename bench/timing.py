@@ -25,8 +25,8 @@ import numpy as np
 
 from _result import bench_parser, report
 from kernelcast.backends.cpp import CppBackend
-from kernelcast.canonical import kernel_id
-from kernelcast.types import Effort, Kernel, Measurement
+from kernelcast.testing import make_kernel
+from kernelcast.types import Effort, Measurement
 from overhead import PASS, SEED, arithmetic
 
 CALL_S = 1e-3
@@ -75,16 +75,16 @@ def main() -> None:
     backend = CppBackend()
     started = time.perf_counter()
     elements = 1000
-    probe = backend.measure(arithmetic(elements), _kernel(SEED), 0)
+    probe = backend.measure(arithmetic(elements), make_kernel(SEED), 0)
     assert probe.timing is not None, probe.failure
     problem = arithmetic(round(elements * CALL_S / probe.timing.runtime_s))
     order = [percent for percent, count in arms.items() for _ in range(count)]
     np.random.default_rng(options.seed).shuffle(order)
     found: dict[int, list[Measurement]] = defaultdict(list)
     with busy_cores() as loops:
-        backend.measure(problem, _kernel(SEED), seed=1, effort=effort)  # the noise floor
+        backend.measure(problem, make_kernel(SEED), seed=1, effort=effort)  # the noise floor
         for index, percent in enumerate(order):
-            measurement = backend.measure(problem, _kernel(slower_by(percent)), index, effort)
+            measurement = backend.measure(problem, make_kernel(slower_by(percent)), index, effort)
             assert measurement.timing is not None, measurement.failure
             found[percent].append(measurement)
             if index % 50 == 49:
@@ -131,10 +131,6 @@ def summary(measurements: list[Measurement]) -> dict[str, Any]:
         "speedup": round(2 ** median(each.log2_speedup for each in timings), 4),
         "rounds": median(len(each.cases[0].log2_ratios) for each in timings),
     }
-
-
-def _kernel(source: str) -> Kernel:
-    return Kernel(id=kernel_id(source, "cpp"), language="cpp", source=source)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from _result import bench_parser, report, save_figure
+from _result import bench_parser, report, rounded, save_figure
 from _written import KERNELBENCH, examined, rows_of, searched_rows
 from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
 from kernelcast.scoring import (
@@ -73,13 +73,13 @@ def main() -> None:
         "figures": {
             name: {
                 "value": round(value, 4),
-                "interval": _rounded(_interval(name, trials, ranked)),
+                "interval": rounded(_interval(name, trials, ranked)),
             }
             for name, value in figures.items()
         },
-        "more": _rounded(ours),
-        "with_text_only": _rounded(_scores(told, [trial.forecast.distribution for trial in told])),
-        "baselines": _rounded(_baselines(trials)),
+        "more": rounded(ours),
+        "with_text_only": rounded(_scores(told, [trial.forecast.distribution for trial in told])),
+        "baselines": rounded(_baselines(trials)),
         "auroc_ok_kernelbench_replayed": round(_weighted(_ok_by_set(kernelbench.searched)), 4),
         "ok_by_set": {name: [round(value, 4), count] for name, (value, count) in ok_by_set.items()},
         "forecasts": len(trials),
@@ -285,14 +285,6 @@ def _prior(
         "auroc_failure": auroc(feared, [trial.failed for trial in trials]),
         "auroc_beats_best": auroc(beats, did_beat),
     }
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _rounded(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_rounded(each) for each in value]
-    return round(float(value), 4)
 
 
 def _draw(trials: Sequence[Trial], out: Path) -> None:

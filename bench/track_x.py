@@ -21,7 +21,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from _data import Floats, read_columns
-from _result import bench_parser, report, save_figure
+from _result import bench_parser, report, rounded, save_figure
 from kernelcast.dataset.keys import device_group
 from kernelcast.scoring import spearman
 
@@ -164,20 +164,12 @@ def main() -> None:
         sets["compiled PyTorch"] = compiled_pytorch
     results = {name: across(load()) for name, load in sets.items()}
     for name, result in results.items():
-        print(name, json.dumps(_rounded(result["overall"])))
+        print(name, json.dumps(rounded(result["overall"])))
         for pair in result["pairs"]:
-            print(" ", json.dumps(_rounded(pair)))
+            print(" ", json.dumps(rounded(pair)))
     if arguments.out:
         draw(results, arguments.out)
-    report({name: _rounded(result) for name, result in results.items()}, arguments)
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_rounded(each) for each in value]
-    return round(value, 4) if isinstance(value, float) else value
+    report({name: rounded(result) for name, result in results.items()}, arguments)
 
 
 if __name__ == "__main__":
