@@ -22,6 +22,7 @@ from rich.text import Span, Text
 
 _UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode's categories of control, format and surrogate characters and of line separators."""
+_TAB_SIZE = 8
 
 
 def printable(text: str) -> str:
@@ -60,7 +61,7 @@ class Terminal(Console):
         **_interpretation: Any,
     ) -> Text:
         """The string as text to lay out, printable and not interpreted."""
-        return Text(printable(text), style=style, justify=justify, overflow=overflow)
+        return Text(_laid_out(text), style=style, justify=justify, overflow=overflow)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -75,7 +76,7 @@ class Terminal(Console):
                         _make_printable(cell)
         for segment in super().render(renderable, options):
             # Nothing passes that a renderable of another kind brought.
-            yield segment if segment.control else segment._replace(text=printable(segment.text))
+            yield segment if segment.control else segment._replace(text=_laid_out(segment.text))
 
     def status(self, status: RenderableType, **options: Any) -> Status:
         """A spinner beside the status, which is not interpreted either."""
@@ -87,6 +88,11 @@ def _visible(char: str) -> str:
     if char in "\n\t" or unicodedata.category(char) not in _UNPRINTABLE:
         return char
     return char.encode("unicode_escape").decode("ascii")
+
+
+def _laid_out(text: str) -> str:
+    """Printable text without tabs, whose width rich does not know before it is too late."""
+    return printable(text).expandtabs(_TAB_SIZE)
 
 
 def _make_printable(text: Text) -> None:
@@ -102,3 +108,4 @@ def _make_printable(text: Text) -> None:
     ]
     text.plain = "".join(parts)
     text.spans = spans
+    text.expand_tabs(_TAB_SIZE)
