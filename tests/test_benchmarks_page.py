@@ -36,7 +36,8 @@ def test_published_figures_are_those_of_the_results() -> None:
 
 
 def test_every_result_has_a_section() -> None:
-    assert set(benchmarks_page.SECTIONS) == set(benchmarks_page.read_results())
+    sections = re.findall(r"^{(\w+)\[made_by\]}$", benchmarks_page.TEMPLATE.read_text(), re.M)
+    assert sorted(sections) == sorted(benchmarks_page.read_results())
 
 
 def test_a_changed_number_on_the_page_is_found(copy: Path) -> None:
@@ -45,7 +46,7 @@ def test_a_changed_number_on_the_page_is_found(copy: Path) -> None:
 
 
 def test_a_changed_number_in_readme_is_found(copy: Path) -> None:
-    quoted = benchmarks_page.best_found(benchmarks_page.read_results())["cold"][25]
+    quoted = benchmarks_page.best_found(benchmarks_page.read_results()["track_t"])["cold"][25]
     _replace(copy / README, f"{quoted:.2f} with kernelcast", "0.99 with kernelcast")
     assert benchmarks_page.stale(copy) == [str(README)]
 

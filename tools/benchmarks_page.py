@@ -3,8 +3,10 @@
     python tools/benchmarks_page.py           # write all three
     python tools/benchmarks_page.py --check   # exit with 1 if one of them differs from the results
 
-Every number on the page comes from a JSON file that a script in bench/ wrote. Sentences that depend
-on a number (a bar that is reached or missed, a list of problems) are computed too.
+The page's text is tools/benchmarks.md. Its fields are filled in from the JSON files that the
+scripts in bench/ wrote: `{track_t[seeds]}` is `seeds` in bench/results/track_t.json. What a file
+does not hold as it is shown (tables, counts, ratios) is computed here and named like a field.
+`{track_t[bars]}` is a table of the section's figures against their bars in bench/measure.py.
 """
 
 from __future__ import annotations
@@ -13,15 +15,28 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import fmean, geometric_mean
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "bench"))
+
+from measure import readings  # noqa: E402
+
+TEMPLATE = Path(__file__).with_name("benchmarks.md")
 PAGE, PICTURE, README = Path("docs/benchmarks.md"), Path("docs/best-found.png"), Path("README.md")
 BLOCK = re.compile(r"(<!-- figures: [^\n]* -->\n).*?(<!-- end of figures -->)", re.S)
 """The part of README.md that this script fills in."""
+README_TEXT = (
+    "After 25 measurements, the best kernel found runs at {random[25]:.2f} of the best possible "
+    "speed with random choice, {kernel_tuner_best[25]:.2f} with Kernel Tuner's best strategy, "
+    "{cold[25]:.2f} with kernelcast, and {sparse[25]:.2f} to {full[25]:.2f} with kernelcast when "
+    "other GPUs have run the same kernel. These are searches replayed on published measurements: "
+    "{spaces} tuner spaces, {gpus} GPUs. The model's settings were chosen on these spaces, with "
+    "other seeds. [All benchmarks](docs/benchmarks.md), also the bars that were missed.\n"
+)
 
 Results = Mapping[str, Any]
 
@@ -35,26 +50,9 @@ def read_results(root: Path = ROOT) -> Results:
     return results
 
 
-# Curves of the README's figure: every arm on the same spaces.
+# The picture: every arm on the same spaces.
 
 _BUDGETS = (5, 10, 25, 50, 100, 200)
-_KERNEL_TUNER = "kernel_tuner/"
-
-
-def best_found(results: Results, shared_with: str = "sparse") -> dict[str, dict[int, float]]:
-    """Each arm's mean share of the best possible speed, on the spaces that one arm has run."""
-    by_arm = results["track_t"]["spaces"]
-    labels = by_arm[shared_with].keys()
-    means = {
-        arm: [fmean(values) for values in zip(*(spaces[label] for label in labels), strict=True)]
-        for arm, spaces in by_arm.items()
-        if labels <= spaces.keys()
-    }
-    strategies = [means.pop(arm) for arm in list(means) if arm.startswith(_KERNEL_TUNER)]
-    means["kernel_tuner_best"] = [max(values) for values in zip(*strategies, strict=True)]
-    return {arm: dict(zip(_BUDGETS, values, strict=False)) for arm, values in means.items()}
-
-
 _CURVES = {
     "full": ("kernelcast, other GPUs known in full", "#0b3d91", "-", "o"),
     "sparse": ("kernelcast, 300 configurations of each other GPU known", "#1f6feb", "--", "s"),
@@ -64,11 +62,31 @@ _CURVES = {
 }
 
 
+def best_found(track_t: Any, shared_with: str = "sparse") -> dict[str, dict[int, float]]:
+    """Each arm's mean share of the best possible speed, on the spaces that one arm has run."""
+    labels = track_t["spaces"][shared_with].keys()
+    means = {
+        arm: [fmean(values) for values in zip(*(spaces[label] for label in labels), strict=True)]
+        for arm, spaces in track_t["spaces"].items()
+        if labels <= spaces.keys()
+    }
+    strategies = [means.pop(arm) for arm in list(means) if arm.startswith("kernel_tuner/")]
+    means["kernel_tuner_best"] = [max(values) for values in zip(*strategies, strict=True)]
+    return {arm: dict(zip(_BUDGETS, values, strict=False)) for arm, values in means.items()}
+
+
 def picture_data(results: Results) -> str:
     """The numbers that the picture shows; they are also stored in the picture's file."""
-    curves = best_found(results)
-    rounded = {arm: {n: round(y, 4) for n, y in curves[arm].items()} for arm in _CURVES}
-    return json.dumps({"spaces": len(results["track_t"]["spaces"]["sparse"]), **rounded})
+    curves = best_found(results["track_t"])
+    return json.dumps({arm: {n: round(y, 4) for n, y in curves[arm].items()} for arm in _CURVES})
+
+
+def numbers_in(picture: Path) -> str:
+    """What `picture_data` gave when the picture was drawn."""
+    from PIL import Image
+
+    with Image.open(picture) as image:
+        return str(image.info.get("Description", ""))
 
 
 def draw(results: Results, path: Path) -> None:
@@ -78,23 +96,19 @@ def draw(results: Results, path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot
 
+    track_t = results["track_t"]
     figure, axes = pyplot.subplots(figsize=(8, 4.2), dpi=150, layout="constrained")
     for arm, (label, colour, style, marker) in _CURVES.items():
-        curve = best_found(results)[arm]
-        axes.plot(
-            list(curve), list(curve.values()), style, color=colour, marker=marker, label=label
-        )
+        budgets, found = zip(*best_found(track_t)[arm].items(), strict=True)
+        axes.plot(budgets, found, style, color=colour, marker=marker, label=label)
     axes.set_xscale("log")
     axes.set_xticks(_BUDGETS, [str(n) for n in _BUDGETS])
     axes.minorticks_off()
     axes.set_xlabel("kernels measured (log scale)")
     axes.set_ylabel("speed of the best kernel found\n(1 = best in the space)")
-    spaces = len(results["track_t"]["spaces"]["sparse"])
-    axes.set_title(
-        f"Recorded GPU tuner spaces: mean over {spaces} spaces, "
-        f"{results['track_t']['seeds']} seeds each",
-        fontsize=11,
-    )
+    spaces = len(track_t["spaces"]["sparse"])
+    title = f"Recorded GPU tuner spaces: mean over {spaces} spaces, {track_t['seeds']} seeds each"
+    axes.set_title(title, fontsize=11)
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right", frameon=False, fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
@@ -102,735 +116,350 @@ def draw(results: Results, path: Path) -> None:
     pyplot.close(figure)
 
 
-def readme_block(results: Results) -> str:
-    """The sentences under the README's figure."""
-    spaces, curves = results["track_t"]["spaces"]["sparse"], best_found(results)
-    at = {arm: curve[25] for arm, curve in curves.items()}
-    return _paragraphs(
-        f"""
-After 25 measurements, the best kernel found runs at {at["random"]:.2f} of the best possible speed
-with random choice, {at["kernel_tuner_best"]:.2f} with Kernel Tuner's best strategy,
-{at["cold"]:.2f} with kernelcast, and {at["sparse"]:.2f} to {at["full"]:.2f} with kernelcast when
-other GPUs have run the same kernel. These are searches replayed on published measurements:
-{len(spaces)} tuner spaces, {len(_gpus(spaces))} GPUs. The model's settings were chosen on these
-spaces, with other seeds. [All benchmarks](docs/benchmarks.md), also the bars that were missed.
-"""
-    )
-
-
-# The page: one section for each result.
+# The page: what its template names and the JSON files do not hold as it is shown.
 
 
 def page(results: Results) -> str:
     """All of docs/benchmarks.md."""
-    parts = [_INTRODUCTION]
-    for name, section in SECTIONS.items():
-        parts += [section(results[name]), _provenance(name, results[name])]
-    return "\n".join(map(_paragraphs, parts))
+    fields: dict[str, Any] = {"missed": _missed(results)}
+    for name, result in results.items():
+        # `str.format` takes `[25]` for a number, so numbers are keys here.
+        numbered = json.loads(json.dumps(result), object_hook=_numbered)
+        computed = _COMPUTED[name](numbered) if name in _COMPUTED else {}
+        common = {"bars": _bars(name, result), "made_by": _made_by(name, result)}
+        fields[name] = {**numbered, **computed, **common}
+    return TEMPLATE.read_text().format(**fields)
 
 
-def _provenance(name: str, result: Any) -> str:
-    """Script, command, seeds and versions, as the result's file has them."""
-    commands = result["command"]
-    commands = [commands] if isinstance(commands, str) else commands
+def _numbered(fields: dict[str, Any]) -> dict[str | int, Any]:
+    return {int(key) if key.isdigit() else key: value for key, value in fields.items()}
+
+
+def _missed(results: Results) -> str:
+    judged = [
+        reading
+        for name, result in results.items()
+        for reading in readings(name, result)
+        if reading.reached is not None
+    ]
+    missed = [r.figure for r in judged if not r.reached]
+    names = ", ".join(f"`{figure.bench}` {_short(figure.path)}" for figure in missed)
+    return f"{len(missed)} of {len(judged)}" + (f": {names}" if names else "")
+
+
+def _short(path: str) -> str:
+    return "`" + path.removeprefix("figures/").removesuffix("/value") + "`"
+
+
+def _bars(name: str, result: Any) -> str:
+    """A table of the figures that have a bar."""
+    rows = []
+    for reading in readings(name, result):
+        if reading.bar is None or reading.value is None:
+            continue
+        figure = reading.figure
+        at_least = figure.at_least is not None
+        stated = figure.at_least if at_least else figure.at_most
+        rows.append(
+            {
+                "figure": _short(figure.path),
+                "value": reading.value,
+                "bar": f"{'at least' if at_least else 'at most'} {reading.bar:.4g}",
+                "of": f" (`{stated}`)" if isinstance(stated, str) else "",
+                "verdict": "reached" if reading.reached else "**missed**",
+            }
+        )
+    columns = {
+        "figure": "{figure}",
+        "value": "{value:.4g}",
+        "bar": "{bar}{of}",
+        "verdict": "{verdict}",
+    }
+    return _table(columns, rows)
+
+
+def _made_by(name: str, result: Any) -> str:
+    """Script, seeds, versions and command, as the result's file has them."""
+    commands = [result["command"]] if isinstance(result["command"], str) else result["command"]
     script = f"bench/{name}.py"
     made_by = f"`{script}`" if (ROOT / script).exists() else "the commands below"
-    seeds = (
-        f"{result['seeds']} seeds"
-        if "seeds" in result
-        else f"seed {result['seed']}"
-        if "seed" in result
-        else "no seed recorded"
-    )
+    seeds = "no seed recorded"
+    if "seeds" in result or "seed" in result:
+        seeds = f"{result['seeds']} seeds" if "seeds" in result else f"seed {result['seed']}"
     versions = ", ".join(f"{package} {number}" for package, number in result["versions"].items())
     return (
-        f"**Made by** {made_by}, {seeds}, with {versions}. Result: `bench/results/{name}.json`."
-        " Command as recorded:\n\n```text\n" + "\n".join(commands) + "\n```"
+        f"**Made by** {made_by}, {seeds}, with {versions}."
+        f" Result: `bench/results/{name}.json`. Command as recorded:\n\n"
+        "```text\n" + "\n".join(commands) + "\n```"
     )
 
 
-def _paragraphs(text: str) -> str:
-    """The text with each paragraph on one line; tables, lists and code keep their lines."""
-    parts = re.split(r"(```.*?```)", text.strip(), flags=re.S)
-    joined = (
-        part if part.startswith("```") else re.sub(r"(?<=[^\n])\n(?=[^\n|#-])", " ", part)
-        for part in parts
-    )
-    return re.sub(r"\n{3,}", "\n\n", "".join(joined)) + "\n"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
+def _table(columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """A Markdown table; each column is a format that its rows fill in."""
+    cells = [[form.format(**row) for form in columns.values()] for row in rows]
+    lines = [list(columns), ["---"] * len(columns), *cells]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _interval(pair: Sequence[float], form: str = ".3f") -> str:
-    return f"{pair[0]:{form}} to {pair[1]:{form}}" if pair else ""
+def _named(rows: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": name, **row} for name, row in rows.items()]
 
 
-def _verdict(*, reached: bool) -> str:
-    return "reached" if reached else "**missed**"
+def _gpus(labels: Iterable[str], mark: str = "@") -> int:
+    return len({label.rpartition(mark)[2] for label in labels})
 
 
-def _gpus(labels: Iterable[str]) -> set[str]:
-    return {label.partition("@")[2] for label in labels}
+_ARMS = {
+    "random": "random choice",
+    "kernel_tuner_best": "Kernel Tuner, best strategy at each budget",
+    "cold": "kernelcast, cold: nothing known",
+    "sibling_mean": "no model: order by the mean of the other GPUs' times",
+    "sparse": "kernelcast, sparse: 300 random configurations of each other GPU known",
+    "full": "kernelcast, full: all configurations of each other GPU known",
+    "other_vendor": "kernelcast, full, but only GPUs of the other maker known",
+}
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or "none"
-
-
-def _track_t(result: Any) -> str:
-    results = {"track_t": result}
-    names = {
-        "random": "random choice",
-        "kernel_tuner_best": "Kernel Tuner, best strategy at each budget",
-        "cold": "kernelcast, cold: nothing known",
-        "sibling_mean": "no model: order by the mean of the other GPUs' times",
-        "sparse": "kernelcast, sparse: 300 random configurations of each other GPU known",
-        "full": "kernelcast, full: all configurations of each other GPU known",
-        "other_vendor": "kernelcast, full, but only GPUs of the other maker known",
-    }
-
+def _track_t(result: Any) -> dict[str, Any]:
     def table(shared_with: str, *arms: str) -> str:
-        curves = best_found(results, shared_with)
+        curves = best_found(result, shared_with)
         rows = [
-            [names[arm], *(f"{curves[arm][n]:.3f}" if n in curves[arm] else "" for n in _BUDGETS)]
+            {"arm": _ARMS[arm]}
+            | {f"at{n}": f"{curves[arm][n]:.3f}" if n in curves[arm] else "" for n in _BUDGETS}
             for arm in arms
         ]
-        return _table(["measurements", *map(str, _BUDGETS)], rows)
+        return _table({"measurements": "{arm}"} | {str(n): f"{{at{n}}}" for n in _BUDGETS}, rows)
 
-    count = {arm: len(spaces) for arm, spaces in result["spaces"].items()}
-    seconds = result["device_seconds"]
-    worst = result["worst"]
-    return f"""
-## Tuner spaces of real GPUs
-
-**Question.** How near to the optimum of a recorded tuner space does a search come with few
-measurements?
-
-![Best found by number of measurements](best-found.png)
-
-Scores are the best possible time over the best found time, as a mean over spaces. Every row of a
-table covers the same spaces. The {count["sparse"]} spaces that other GPUs have run:
-
-{table("sparse", "random", "kernel_tuner_best", "cold", "sibling_mean", "sparse", "full")}
-
-All {count["cold"]} spaces, on {len(_gpus(result["spaces"]["cold"]))} GPUs:
-
-{table("cold", "random", "kernel_tuner_best", "cold")}
-
-The {count["other_vendor"]} spaces that GPUs of another maker have run:
-
-{table("other_vendor", "cold", "other_vendor")}
-
-The worst space after 50 measurements: cold {worst["cold"]["50"]:.3f}, sparse
-{worst["sparse"]["50"]:.3f}, full {worst["full"]["50"]:.3f}, random {worst["random"]["50"]:.3f}.
-
-Device seconds (compiling and timing) until the search is within 5% of the optimum, against Kernel
-Tuner's `{result["device_seconds_against"]}`, as a geometric mean over the {count["cold_seconds"]}
-spaces with recorded costs: cold {seconds["cold"]:.2f}, cold and choosing by gain per second
-{seconds["cold_seconds"]:.2f}, sparse {seconds["sparse"]:.2f}, full {seconds["full"]:.2f}, the mean
-of the other GPUs' times {seconds["sibling_mean"]:.2f}, random {seconds["random"]:.1f}.
-
-**Data.** Tuned on these same spaces, with other seeds: the settings of the model were chosen there.
-Judged on these spaces. One GPU is left out at a time; the other GPUs are what is known.
-
-**Limits.** The spaces are replayed, not measured. Tuning and judging on the same spaces flatters
-kernelcast. Where the complete tables of other GPUs are at hand, the plain mean of their times is
-nearly as good. Kernel Tuner's `bayes_opt` was run with a fault repaired.
-"""
+    plain = ("random", "kernel_tuner_best", "cold")
+    return {
+        "count": {arm: len(spaces) for arm, spaces in result["spaces"].items()},
+        "gpus": _gpus(result["spaces"]["cold"]),
+        "shared_table": table("sparse", *plain, "sibling_mean", "sparse", "full"),
+        "whole_table": table("cold", *plain),
+        "other_vendor_table": table("other_vendor", "cold", "other_vendor"),
+    }
 
 
-def _top_share(result: Any) -> str:
-    def row(name: str, values: Any) -> list[str]:
-        pairs = zip(values[f"{name}mean"], values[f"{name}worst"], strict=True)
-        return [f"{mean:.1%} / {worst:.1%}" for mean, worst in pairs]
-
+def _top_share(result: Any) -> dict[str, Any]:
+    no_model = {name: result[f"sibling_mean_{name}"] for name in ("mean", "worst")}
     rows = [
-        ["kernelcast", *row("", result)],
-        ["mean of the other GPUs' times, no model", *row("sibling_mean_", result)],
-        ["kernelcast without stand-ins", *row("", result["without_stand_ins"])],
+        {"order": "kernelcast", **result},
+        {"order": "mean of the other GPUs' times, no model", **no_model},
+        {"order": "kernelcast without stand-ins", **result["without_stand_ins"]},
     ]
-    shares = [f"top {share:.0%}" for share in result["shares"]]
-    return f"""
-## Rank once and measure the top
-
-**Question.** How much speed is lost if a space is ranked once, from other GPUs' tables, and only
-the top share is measured?
-
-Speed lost against the best of the space, mean / worst of {len(result["spaces"])} spaces:
-
-{_table(["order by", *shares], rows)}
-
-*Stand-ins* are tables of the same kernel at another size. They are used where no other GPU of the
-same maker has run the kernel.
-
-**Data.** Tuned on these same spaces, with other seeds: the settings of the model were chosen there.
-Judged on these spaces.
-
-**Limits.** Compare with the row that uses no model: a single ranking from complete tables does not
-need one.
-"""
+    shares = {
+        f"top {share:.0%}": f"{{mean[{place}]:.1%}} / {{worst[{place}]:.1%}}"
+        for place, share in enumerate(result["shares"])
+    }
+    return {"table": _table({"order by": "{order}"} | shares, rows), "count": len(result["spaces"])}
 
 
-def _search_replay(result: Any) -> str:
-    def scores(arm: Mapping[str, float]) -> str:
-        return " / ".join(f"{arm[n]:.3f}" for n in ("25", "50", "100"))
-
-    strategies = [
-        [f"`{name}`", scores(arms["without"]), scores(arms["with"])]
-        for name, arms in result["strategies"].items()
-    ]
+def _search_replay(result: Any) -> dict[str, Any]:
+    scores = "{{{0}[25]:.3f}} / {{{0}[50]:.3f}} / {{{0}[100]:.3f}}"
+    columns = {
+        "strategy": "`{name}`",
+        "measure everything": scores.format("without"),
+        "choose by forecasts (`selective`)": scores.format("with"),
+    }
     bounds = [
-        [
-            f"`conformal`, {float(target):.0%}",
-            f"{arm['turned_away']:,}",
-            f"{arm['rate']:.2%}",
-            _verdict(reached=arm["held"]),
-            f"{arm['found']['100']:.3f}",
-            str(arm["selective_needs"]["100"] or "more than 100"),
-        ]
+        {
+            "policy": f"`conformal`, {float(target):.0%}",
+            "held": "held" if arm["held"] else "**missed**",
+            "needs": arm["selective_needs"][100] or "more than 100",
+            **arm,
+        }
         for target, arm in result["conformal"].items()
     ]
-    gpus = {label.rpartition(" on ")[2] for label in result["spaces"]}
-    plain = result["selective"]
-    turned_away = [f"{plain['turned_away']:,}", f"{plain['rate']:.2%}"]
-    found = f"{plain['found']['100']:.3f}"
-    bounds.append(["`selective`, no bound", *turned_away, "none", found, "100"])
-    columns = ["policy, bound", "turned away", "of these a new best", "bound", "found after 100"]
-    return f"""
-## Search strategies on recorded spaces
-
-**Question.** Do forecasts help each search strategy, and does the policy `conformal` keep its
-bound?
-
-Best recorded time over best found time after 25 / 50 / 100 measurements, on
-{len(result["spaces"])} spaces of {len(gpus)} GPUs:
-
-{_table(["strategy", "measure everything", "choose by forecasts (`selective`)"], strategies)}
-
-The policy `conformal` is given a bound for the share of the candidates turned away that would have
-been a new best. The recording tells which would have been:
-
-{_table([*columns, "`selective` needs for the same"], bounds)}
-
-**Data.** Recorded tuner spaces; seeds take them in turn. The forecaster's settings were chosen on
-spaces that include these.
-
-**Limits.** A bound of 1% needs 99 audits before anything can be turned away
-([why](explanation/search.md)), so that arm made more measurements than the others.
-"""
+    unbound = {"policy": "`selective`, no bound", "held": "none", "needs": 100}
+    return {
+        "strategies_table": _table(columns, _named(result["strategies"])),
+        "bounds_table": _table(
+            {
+                "policy, bound": "{policy}",
+                "turned away": "{turned_away:,}",
+                "of these a new best": "{rate:.2%}",
+                "bound": "{held}",
+                "found after 100": "{found[100]:.3f}",
+                "`selective` needs for the same": "{needs}",
+            },
+            [*bounds, unbound | result["selective"]],
+        ),
+        "count": len(result["spaces"]),
+        "gpus": _gpus(result["spaces"], " on "),
+    }
 
 
-_POLICIES = ("selective", "measure_all")
-
-
-def _search_real(result: Any) -> str:
-    problems = result["problems"]
-    rows = [
-        [
-            name,
-            f"{row['speedup']['measure_all']:.1f}x",
-            f"{row['speedup']['selective']:.1f}x",
-            f"{row['gain']:.2f}",
-            _interval([row["low"], row["high"]], ".2f"),
-            f"{row['seeds_won']}, {row['seeds_tied']}, {row['seeds_lost']}",
-        ]
-        for name, row in problems.items()
-    ]
+def _search_real(result: Any) -> dict[str, Any]:
+    rows = _named(result["problems"])
 
     def ratio(field: str) -> float:
-        total = {arm: sum(row[field][arm] for row in problems.values()) for arm in _POLICIES}
-        return float(total["selective"] / total["measure_all"])
+        selective, everything = (
+            fmean(row[field][arm] for row in rows) for arm in ("selective", "measure_all")
+        )
+        return selective / everything
 
-    unproven = [name for name, row in problems.items() if row["low"] <= 1 <= row["high"]]
-    equal_cost = geometric_mean(row["gain_at_equal_cost"] for row in problems.values())
-    columns = ["problem", "measure everything", "`selective`", "gain", "95% interval"]
-    return f"""
-## Choosing by forecasts against measuring everything
-
-**Question.** Does a real search find faster kernels if it chooses what to measure by forecasts?
-
-{_table([*columns, "seeds won, tied, lost"], rows)}
-
-The geometric mean of the gains is {result["geomean_gain"]:.2f}. `selective` won
-{result["wins"]} problems, tied {result["ties"]} (within 2%) and lost {result["losses"]}. The
-interval includes 1, so nothing is proven, for: {_listed(unproven)}. `selective` considered
-{ratio("considered"):.0f} times as many candidates and used {ratio("device_s"):.2f} times the device
-seconds, because each new best is measured twice. Stopped at equal device seconds, the gain within
-the search is {equal_cost:.2f}.
-
-**Data.** The bundled C++ problems, searched live: the same seeds, proposals, engine and number of
-measurements for both. Kernels found were measured again, side by side. The problems also served
-while the search was developed.
-
-**Limits.** One shared machine with two virtual cores; another machine gives other numbers. Each
-search had one core. The run is older than forecasters that learn from second measurements.
-"""
-
-
-def _six_problems(result: Any) -> str:
-    rows = [
-        [
-            name,
-            f"{row['speedup']:.1f}x",
-            f"{row['low']:.1f}x to {row['high']:.1f}x",
-            f"{row['considered']:,}",
-            str(row["measured"]),
-        ]
-        for name, row in result["problems"].items()
-    ]
-    columns = ["problem", "speedup over the seed", "95% interval", "considered", "measured"]
-    return f"""
-## A search on each bundled problem
-
-**Question.** How fast is the kernel that a default search finds?
-
-{_table(columns, rows)}
-
-{result["at_least_3x"]} of {result["of"]} problems reach 3x. Device:
-{result["device"]}. Compiler: {result["toolchain"].partition(",")[0]}.
-
-**Data.** The bundled C++ problems, which also served while the search was developed. The best
-kernel was measured once more in fresh processes, in pairs with the seed kernel.
-
-**Limits.** The seed kernels are naive on purpose, so these speedups say little about tuned code.
-One shared machine with two virtual cores; another machine gives other numbers.
-"""
-
-
-def _bars(figures: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    rows = [
-        [
-            names[name],
-            f"{figure['value']:.3f}",
-            _interval(figure.get("interval", [])),
-            f"{figure['bar']:g}",
-            _verdict(reached=figure["reached"]),
-        ]
-        for name, figure in figures.items()
-    ]
-    return _table(["score", "value", "95% interval", "bar", "verdict"], rows)
-
-
-def _track_s(result: Any) -> str:
-    names = {
-        "saved": "share of the distinct kernels not measured",
-        "within": "share of the searches within 2% of their full best",
-        "pool_top": "best of a pool found by measuring only the top-ranked kernel",
+    columns = {
+        "problem": "{name}",
+        "measure everything": "{speedup[measure_all]:.1f}x",
+        "`selective`": "{speedup[selective]:.1f}x",
+        "gain": "{gain:.2f}",
+        "95% interval": "{low:.2f} to {high:.2f}",
+        "seeds won, tied, lost": "{seeds_won}, {seeds_tied}, {seeds_lost}",
     }
-    arms = result["chosen_elsewhere"]
-    pools = result["pools"]
-    return f"""
-## Recorded searches of language-model agents
-
-**Question.** How many measurements of a recorded search could have been saved?
-
-{_bars(result["figures"], names)}
-
-{result["searches"]} searches, {result["folds"]} folds. At the same rule for thresholds, a
-random choice saves
-{arms["random"]["saved"]:.1%} with {arms["random"]["within"]:.1%} of the searches within 2%;
-measuring only the first kernels of each search saves {arms["first"]["saved"]:.1%} with
-{arms["first"]["within"]:.1%}. In {pools["pools"]} pools a random kernel reaches
-{pools["random"]:.3f} of the pool's best, the top-ranked one {pools["top"]:.3f}. With kernels that
-fail counted as zero: {pools["random_with_failures"]:.3f} and {pools["top_with_failures"]:.3f}.
-
-**Data.** `llm_sol_mi350x` (MI350X), in folds by problem. Models and thresholds come from the other
-folds. The form of the score was chosen on these same searches.
-
-**Limits.** One device and one collection of agents.
-"""
-
-
-def _track_l(result: Any) -> str:
-    names = {
-        "crps": "CRPS, log2 (lower is better)",
-        "half_brier": "half-Brier score, nine bins (lower is better)",
-        "ece": "calibration error, ECE (lower is better)",
-        "auroc_failure": "AUROC of failure",
-        "auroc_beats_best": 'AUROC of "over 5% faster than the best"',
-        "spearman_source_alone": "rank correlation from the text alone",
-        "auroc_ok_kernelbench": "AUROC of success, KernelBench sets",
+    unproven = [row["name"] for row in rows if row["low"] <= 1 <= row["high"]]
+    return {
+        "table": _table(columns, rows),
+        "unproven": ", ".join(unproven) or "none",
+        "considered_ratio": ratio("considered"),
+        "device_s_ratio": ratio("device_s"),
+        "gain_at_equal_cost": geometric_mean(row["gain_at_equal_cost"] for row in rows),
     }
-    priors = result["baselines"]
-    baselines = [
-        [names[score], f"{result['more'][score]:.3f}"]
-        + [f"{priors[prior][score]:.3f}" for prior in ("per_step_prior", "global_prior")]
-        for score in ("crps", "half_brier", "ece", "auroc_failure", "auroc_beats_best")
-    ]
-    missed = [names[name] for name, figure in result["figures"].items() if not figure["reached"]]
-    return f"""
-## Forecasts of kernels that language models wrote
-
-**Question.** How good are the forecasts for problems that the model has never seen?
-
-{_bars(result["figures"], names)}
-
-{result["forecasts"]:,} forecasts against the best so far, {result["ran"]:,} of kernels that ran,
-{result["folds"]} folds. Bars missed: {len(missed)} of {len(result["figures"])}. Against priors:
-
-{_table(["score", "kernelcast", "prior of each step", "global prior"], baselines)}
-
-**Data.** `llm_sol_mi350x` and the KernelBench sets, in folds by problem: trained on all folds but
-one, judged on that one.
-
-**Limits.** A prior is calibrated by construction, so its ECE is low. The first forecasts of a
-search are little better than a prior ([model card](reference/model-card.md)).
-"""
 
 
-def _track_x(result: Any) -> str:
+def _six_problems(result: Any) -> dict[str, Any]:
+    columns = {
+        "problem": "{name}",
+        "speedup over the seed": "{speedup:.1f}x",
+        "95% interval": "{low:.1f}x to {high:.1f}x",
+        "considered": "{considered:,}",
+        "measured": "{measured}",
+    }
+    compiler = result["toolchain"].partition(",")[0]
+    return {"table": _table(columns, _named(result["problems"])), "compiler": compiler}
+
+
+_SCORES = {
+    "accuracy": "accuracy",
+    "crps": "CRPS, log2 (lower is better)",
+    "half_brier": "half-Brier score, nine bins (lower is better)",
+    "ece": "calibration error, ECE (lower is better)",
+    "auroc_failure": "AUROC of failure",
+    "auroc_beats_best": 'AUROC of "over 5% faster than the best"',
+}
+
+
+def _track_l(result: Any) -> dict[str, Any]:
     rows = [
-        [
-            name,
-            str(overall["gpus"]),
-            str(overall["pairs"]),
-            f"{overall['texts']:,}",
-            f"{overall['median_spearman']:.2f}",
-            f"{overall['lowest_spearman']:.2f}",
-            f"{overall['median_error_log2']:.2f}",
-            f"{overall['global_median_error_log2']:.2f}",
-        ]
-        for name in ("CUDA-L1", "compiled PyTorch")
-        for overall in [result[name]["overall"]]
+        {"score": _SCORES[name], "interval": result["figures"][name]["interval"]}
+        | {
+            "ours": result["more"][name],
+            "step": step,
+            "all": result["baselines"]["global_prior"][name],
+        }
+        for name, step in result["baselines"]["per_step_prior"].items()
     ]
-    columns = ["set", "GPUs", "pairs", "texts", "median rank correlation", "lowest"]
-    columns += ["median error, log2", "error of the overall median, log2"]
-    return f"""
-## The same text on another GPU
-
-**Question.** How well does the speedup on one GPU predict that of the same text on another?
-
-{_table(columns, rows)}
-
-**Data.** Published times of CUDA-L1 and of compiled PyTorch. Nothing was tuned.
-
-**Limits.** No part of kernelcast is in it. It says what transfer between GPUs can give at most by
-copying. CUDA-L1 publishes only kernels that won.
-"""
+    columns = {
+        "score": "{score}",
+        "kernelcast": "{ours:.3f}",
+        "95% interval": "{interval[0]:.3f} to {interval[1]:.3f}",
+        "prior of each step": "{step:.3f}",
+        "global prior": "{all:.3f}",
+    }
+    return {"table": _table(columns, rows)}
 
 
-def _critic(result: Any) -> str:
-    names = {
+def _track_x(result: Any) -> dict[str, Any]:
+    columns = {
+        "set": "{name}",
+        "GPUs": "{overall[gpus]}",
+        "pairs": "{overall[pairs]}",
+        "texts": "{overall[texts]:,}",
+        "median rank correlation": "{overall[median_spearman]:.2f}",
+        "lowest": "{overall[lowest_spearman]:.2f}",
+        "median error, log2": "{overall[median_error_log2]:.2f}",
+        "error of the overall median, log2": "{overall[global_median_error_log2]:.2f}",
+    }
+    return {"table": _table(columns, _named({k: v for k, v in result.items() if "overall" in v}))}
+
+
+def _critic(result: Any) -> dict[str, Any]:
+    collections = {
         "recorded edits, text and instructions": result["recorded_edits"],
         "recorded edits, text alone": result["recorded_edits_by_text_alone"],
         **{f"`{name}`, text alone": row for name, row in result["written_kernels"].items()},
     }
-    rows = [
-        [
-            name,
-            f"{row['kernels']:,}",
-            f"{row['not_worth_hardware']:,}",
-            str(row["objections"]),
-            str(row["right"]),
-            f"{row['precision']['value']:.0%} ({_interval(row['precision']['interval'], '.0%')})",
-            f"{row['recall']['value']:.0%}",
-        ]
-        for name, row in names.items()
-    ]
-    columns = ["collection", "kernels", "not worth hardware", "objections", "right"]
-    columns += ["precision (95% interval)", "recall"]
-    return f"""
-## A critic that asks no model
-
-**Question.** When the critic says "not worth hardware", is it right?
-
-{_table(columns, rows)}
-
-**Data.** Edits recorded in `tests/edits`, compiled and measured here, and kernels of recorded
-searches.
-
-**Limits.** Recall is low by design: the critic speaks only where text or instructions show that
-nothing changed.
-"""
-
-
-def _attacks(result: Any) -> str:
-    reached = result["accepted"] == result["rejected"] == 0
-    return f"""
-## Attacks and honest kernels
-
-**Question.** Does a kernel that cheats get a time, and is an honest kernel ever refused?
-
-Of {result["attacks"]} attacks, {result["accepted"]} were accepted and {result["wrong_reason"]} were
-rejected for another reason than the expected one. Of {result["honest"]} honest kernels,
-{result["rejected"]} were rejected. {result["skipped"]} were skipped. Bar (no attack accepted, no
-honest kernel rejected): {_verdict(reached=reached)}.
-
-**Data.** Kernels in `tests/attacks` and `tests/honest` (C++, OpenCL, Triton). The defences were
-developed with these files.
-
-**Limits.** A trick that is not in the catalogue may pass. Triton kernels were judged in the
-interpreter; nothing was launched on a GPU.
-"""
-
-
-def _canaries(result: Any) -> str:
-    return f"""
-## The sandbox
-
-**Question.** Does the sandbox notice when one of its mechanisms is missing?
-
-The sandbox proves level {result["level"]} with {result["canaries"]} canaries. Each of its
-{result["mechanisms"]} mechanisms was taken away in turn; {result["undetected"]} losses went
-unnoticed. Bar (the reported level drops each time):
-{_verdict(reached=result["undetected"] == 0)}.
-
-**Data.** The mechanisms that are in force on the machine of the run.
-
-**Limits.** The sandbox shares the Linux kernel of the machine. Mechanisms that a machine does not
-offer are not tested there.
-"""
-
-
-def _timing(result: Any) -> str:
-    rows = [
-        [
-            "the same kernel" if slowdown == "0" else f"{slowdown}% slower",
-            str(result["comparisons"][slowdown]),
-            f"{row['faster']:.1%}",
-            f"{row['found']:.1%}",
-        ]
-        for slowdown, row in result["rows"].items()
-    ]
-    found = min(result["found_2pct"], result["found_5pct"])
-    return f"""
-## Timing on a busy machine
-
-**Question.** Are equal kernels called equal and slow ones slow, with both cores kept busy?
-
-{_table(["candidate", "comparisons", "called faster", "called slower"], rows)}
-
-Coverage of the 95% interval where both kernels are the same: {result["coverage"]:.3f}.
-
-- At most 5% of equal kernels called faster: {_verdict(reached=result["false_faster"] <= 0.05)}.
-- At least 90% of slowdowns of 2% and 5% found: {_verdict(reached=found >= 0.9)}.
-- Coverage of at least 0.94: {_verdict(reached=result["coverage"] >= 0.94)}.
-
-**Data.** One kernel against itself and against copies that do 1% to 10% more work.
-
-**Limits.** One shared machine with two virtual cores; another machine gives other numbers.
-"""
-
-
-def _overhead(result: Any) -> str:
-    kinds = dict.fromkeys(name.rpartition(", ")[0] for name in result["rows"])
-    rows = [
-        [kind, *(f"{result['rows'][f'{kind}, {effort}']['ratio']:.2f}" for effort in efforts)]
-        for efforts in [("screening", "normal")]
-        for kind in kinds
-    ]
-    return f"""
-## The price of a trusted measurement
-
-**Question.** How much longer does a confined, verified measurement take than a bare loop?
-
-Time of a measurement over the time of a bare loop with as many calls, sandbox level
-{result["sandbox"]}:
-
-{_table(["kernel", "screening effort", "normal effort"], rows)}
-
-**Data.** A loop of a set length, and bundled problems.
-
-**Limits.** Run with an earlier measuring loop. Machines that wake processes slowly pay more, most
-of all for kernels below 1 ms. Kernels that stream through memory pay for fresh inputs.
-"""
-
-
-def _injection(result: Any) -> str:
-    return f"""
-## Text in a kernel cannot address the model
-
-**Question.** Does text hidden in a kernel change the prompt that the model sees?
-
-{result["kernels"]} kernels with {len(result["by_payload"])} payloads each: of {result["cases"]:,}
-prompts, {result["changed"]} differ from the prompt of the clean kernel. Bar (none differs):
-{_verdict(reached=result["changed"] == 0)}. Payloads: {_listed(list(result["by_payload"]))}.
-
-**Data.** Kernels of this repository and of the measured data; payloads written for this test.
-
-**Limits.** Only text that does not change the program. [What remains](explanation/canonical.md).
-"""
-
-
-def _llm_faults(result: Any) -> str:
-    exact = result["untyped"] == 0 and result["ledger_error_usd"] == 0 and result["run_completed"]
-    return f"""
-## Faults of a model endpoint
-
-**Question.** Does every fault of an endpoint end as documented, and is the ledger exact?
-
-Of {result["faults"]} kinds of fault, {result["untyped"]} ended in another way than their table
-states. A search of {result["run_candidates"]} candidates met {result["run_faults"]} faults of
-{result["run_kinds_of_fault"]} kinds in {result["run_requests"]} requests; its ledger differs from
-the server's books by ${result["ledger_error_usd"]:.2f}. Bar (every fault as stated, an exact
-ledger): {_verdict(reached=exact)}.
-
-**Data.** A faulty server on this machine.
-
-**Limits.** Faults that the table does not list are not tested.
-"""
-
-
-def _llm_throughput(result: Any) -> str:
-    slower = result["first_seconds_reference_order"] / result["first_seconds"]
-    return f"""
-## Throughput with a language model
-
-**Question.** What does the client cost, and how much of the prompt does a server reuse?
-
-For {result["candidates"]} candidates of one anchor, the server does not evaluate
-{result["prefix_reused"]:.0%} of the prompt tokens again
-({_verdict(reached=result["reached"]["prefix_reused"])}). In the paper's order of the prompt it is
-{result["prefix_reused_reference_order"]:.0%}, and the whole takes {slower:.1f} times as long.
-
-Tokens a second against a bare client that posts the same bodies: {result["ratio_to_bare"]:.2f}
-times ({_verdict(reached=result["reached"]["ratio_to_bare"])}; median of
-{result["pairs_of_turns"]} pairs of turns, 98% interval {_interval(result["interval"], ".2f")}); at
-equal server time {result["ratio_at_equal_server_time"]:.2f} times. A turn of
-{result["concurrency"]} forecasts spends {result["added_s"]["ours"]:.2f} s outside the server, the
-bare client {result["added_s"]["bare"]:.2f} s.
-
-**Data.** Configurations of a bundled template; a small model on llama.cpp's server.
-
-**Limits.** The server shares two cores with the client, so most of the difference between turns is
-the server.
-"""
-
-
-def _recalibration(result: Any) -> str:
-    rows = [
-        [outcomes, *(f"{result[f'ece_{kind}_{outcomes}']:.3f}" for kind in kinds)]
-        for kinds in [("uncorrected", "corrected")]
-        for outcomes in ("10", "100")
-    ]
-    return f"""
-## A forecaster that is too sure of itself
-
-**Question.** Does recalibration during a search correct a forecaster made three times too sure?
-
-Mean calibration error (ECE) over {result["spaces"]} spaces:
-
-{_table(["outcomes seen", "uncorrected", "corrected"], rows)}
-
-- Error halved after 100 outcomes: {_verdict(reached=result["ratio_100"] <= 0.5)} (mean ratio
-{result["ratio_100"]:.2f}; halved on {result["spaces_halved_100"]:.0%} of the spaces).
-- The largest increase on one space after 10 outcomes is {result["worst_increase_10"]:.4f}.
-
-**Data.** Recorded tuner spaces, on configurations that were not measured.
-
-**Limits.** The over-confidence is made by construction.
-"""
-
-
-def _eval_smollm2(result: Any) -> str:
-    names = {
-        "accuracy": "accuracy",
-        "crps": "CRPS, log2",
-        "half_brier": "half-Brier score",
-        "ece": "ECE",
-        "auroc_failure": "AUROC of failure",
+    columns = {
+        "collection": "{name}",
+        "kernels": "{kernels:,}",
+        "not worth hardware": "{not_worth_hardware:,}",
+        "objections": "{objections}",
+        "right": "{right}",
+        "precision": "{precision[value]:.0%}",
+        "95% interval": "{precision[interval][0]:.0%} to {precision[interval][1]:.0%}",
+        "recall": "{recall[value]:.0%}",
     }
-    judged = {row["forecaster"]: row["scores"] for row in result["evaluations"]}
+    return {"table": _table(columns, _named(collections))}
+
+
+def _timing(result: Any) -> dict[str, Any]:
     rows = [
-        [label, *(f"{score[0]:.2f} ({_interval(score[1:], '.2f')})" for score in scores)]
-        for name, label in names.items()
-        for scores in [[by_name[name] for by_name in judged.values()]]
+        {
+            "candidate": f"{slower}% slower" if slower else "the same kernel",
+            "comparisons": result["comparisons"][slower],
+            **row,
+        }
+        for slower, row in result["rows"].items()
     ]
-    problems = result["evaluations"][0]["problems"]
-    return f"""
-## The smallest of models as a forecaster
-
-**Question.** How good are the forecasts of a very small language model?
-
-{result["model"]}; {result["kernels"]} kernels of {problems} problems; 95% intervals:
-
-{_table(["score", *judged], rows)}
-
-`hindsight` is a yardstick: it answers every question with the frequencies of all outcomes.
-
-**Data.** Kernels of `llm_sol_mi350x`; nothing was trained on them.
-
-**Limits.** **The accuracy of a strong model could not be measured here.** The sample is small. [How
-to judge your own model](how-to/forecast-with-a-model.md).
-"""
+    columns = {
+        "candidate": "{candidate}",
+        "comparisons": "{comparisons}",
+        "called faster": "{faster:.1%}",
+        "called slower": "{found:.1%}",
+    }
+    return {"table": _table(columns, rows)}
 
 
-def _resume(result: Any) -> str:
-    row = result.get("result", result)
-    harm = ("lost", "double_charged", "overruns", "state_mismatch")
-    return f"""
-## Crash safety
-
-**Question.** Is anything lost or charged twice if a run is killed?
-
-{row["points"]} kills: {row["lost"]} measurements lost, {row["double_charged"]} charged twice,
-{row["overruns"]} budgets passed, {row["state_mismatch"]} final states that differ from the run that
-was never killed. Bar (none of these): {_verdict(reached=not any(row[name] for name in harm))}.
-
-**Data.** One search, killed with SIGKILL at every store write and at random moments, then resumed.
-Measurements are synthetic.
-
-**Limits.** The process is killed, not the machine.
-"""
+def _overhead(result: Any) -> dict[str, Any]:
+    kernels = dict.fromkeys(name.rpartition(", ")[0] for name in result["rows"])
+    rows = [
+        {"kernel": kernel}
+        | {effort: result["rows"][f"{kernel}, {effort}"]["ratio"] for effort in _EFFORTS}
+        for kernel in kernels
+    ]
+    columns = {f"{effort} effort": f"{{{effort}:.2f}}" for effort in _EFFORTS}
+    return {"table": _table({"kernel": "{kernel}"} | columns, rows)}
 
 
-def _scale_store(result: Any) -> str:
-    row = result.get("result", result)
-    return f"""
-## A long run
-
-**Question.** Does the cost of an event stay flat, and does a long run open quickly?
-
-{row["events"]:,} events: the last tenth costs {row["last_over_first"]:.2f} times the first tenth
-per event. Opening the run and asking for its best kernel takes {row["open_s"]:.2f} s.
-
-**Data.** Synthetic events with realistic sizes.
-
-**Limits.** SQLite on one machine; the seconds depend on its disk.
-"""
+_EFFORTS = ("screening", "normal")
 
 
-_INTRODUCTION = """
-# Benchmarks
+def _injection(result: Any) -> dict[str, Any]:
+    return {"payloads": ", ".join(result["by_payload"]), "payload_count": len(result["by_payload"])}
 
-`python tools/benchmarks_page.py` makes this page from `bench/results/*.json`. A script in `bench/`
-wrote each of those files, with its command, seed and versions.
 
-All runs were made on shared machines with two cores and no GPU. **No kernel has run on a GPU yet.**
-Figures about GPUs are searches and forecasts replayed on measurements that others made and
-published ([sources](how-to/measured-data.md)). Absolute times say little on a shared machine;
-ratios of interleaved measurements say more.
+def _llm_throughput(result: Any) -> dict[str, Any]:
+    return {"slower": result["first_seconds_reference_order"] / result["first_seconds"]}
 
-A *bar* is a goal that the project set for itself. A bar that was not reached is marked **missed**.
-Sections without a bar report a figure and judge nothing.
-"""
 
-SECTIONS: dict[str, Callable[[Any], str]] = {
-    "track_t": _track_t,
-    "top_share": _top_share,
-    "search_replay": _search_replay,
-    "search_real": _search_real,
-    "six_problems": _six_problems,
-    "track_s": _track_s,
-    "track_l": _track_l,
-    "track_x": _track_x,
+def _eval_smollm2(result: Any) -> dict[str, Any]:
+    scores = {row["forecaster"]: row["scores"] for row in result["evaluations"]}
+    rows = [
+        {"score": _SCORES[name]} | {who: values[name] for who, values in scores.items()}
+        for name in ("accuracy", "crps", "half_brier", "ece", "auroc_failure")
+    ]
+    form = "{{{0}[0]:.2f}} ({{{0}[1]:.2f}} to {{{0}[2]:.2f}})"
+    columns = {"score": "{score}"} | {f"`{who}`": form.format(who) for who in scores}
+    return {"table": _table(columns, rows), "problems": result["evaluations"][0]["problems"]}
+
+
+_COMPUTED: dict[str, Callable[[Any], dict[str, Any]]] = {
     "critic": _critic,
-    "attacks": _attacks,
-    "canaries": _canaries,
-    "timing": _timing,
-    "overhead": _overhead,
-    "injection": _injection,
-    "llm_faults": _llm_faults,
-    "llm_throughput": _llm_throughput,
-    "recalibration": _recalibration,
     "eval_smollm2": _eval_smollm2,
-    "resume": _resume,
-    "scale_store": _scale_store,
+    "injection": _injection,
+    "llm_throughput": _llm_throughput,
+    "overhead": _overhead,
+    "search_real": _search_real,
+    "search_replay": _search_replay,
+    "six_problems": _six_problems,
+    "timing": _timing,
+    "top_share": _top_share,
+    "track_l": _track_l,
+    "track_t": _track_t,
+    "track_x": _track_x,
 }
-"""One section for each result, in the order of the page."""
+
+
+# Writing and checking.
 
 
 def stale(root: Path = ROOT) -> list[str]:
@@ -838,27 +467,21 @@ def stale(root: Path = ROOT) -> list[str]:
     results = read_results(root)
     readme, picture = (root / README).read_text(), root / PICTURE
     fresh = {
-        str(PAGE): (root / PAGE).exists() and (root / PAGE).read_text() == page(results),
-        str(README): _filled_in(readme, results) == readme,
-        str(PICTURE): picture.exists() and numbers_in(picture) == picture_data(results),
+        PAGE: (root / PAGE).exists() and (root / PAGE).read_text() == page(results),
+        README: _filled_in(readme, results) == readme,
+        PICTURE: picture.exists() and numbers_in(picture) == picture_data(results),
     }
-    return [name for name, is_fresh in fresh.items() if not is_fresh]
+    return [str(name) for name, is_fresh in fresh.items() if not is_fresh]
 
 
 def _filled_in(readme: str, results: Results) -> str:
     """README.md with its block of figures made anew."""
     if not BLOCK.search(readme):
         raise SystemExit("README.md has no block <!-- figures: ... --> ... <!-- end of figures -->")
-    text = readme_block(results)
+    spaces = results["track_t"]["spaces"]["sparse"]
+    counts = {"spaces": len(spaces), "gpus": _gpus(spaces)}
+    text = README_TEXT.format(**best_found(results["track_t"]), **counts)
     return BLOCK.sub(lambda match: match[1] + text + match[2], readme)
-
-
-def numbers_in(picture: Path) -> str:
-    """What `picture_data` gave when the picture was drawn."""
-    from PIL import Image
-
-    with Image.open(picture) as image:
-        return str(image.info.get("Description", ""))
 
 
 def main() -> int:
