@@ -61,6 +61,17 @@ def test_the_anchor_and_the_bins_are_chosen() -> None:
     assert best["half_brier"] != paper["half_brier"]
 
 
+def test_kernels_without_a_time_are_refused() -> None:
+    untimed = [
+        each.model_copy(update={"status": "crash", "runtime_s": None, "log2_speedup": None})
+        for each in SEARCH
+    ]
+    dataset.write_rows(Path("untimed.parquet"), dataset.to_table(untimed))
+    result = invoke("eval", "untimed.parquet", "--forecaster", "roofline", "--out", "judged")
+    assert result.exit_code == 1
+    assert "none of these kernels has a time" in result.output
+
+
 def model_at(base_url: str, *more: str) -> tuple[str, ...]:
     asked = ("eval", "search.parquet", "--forecaster", "llm", "--ask", "direct")
     return (*asked, "--base-url", base_url, "--model", "m", "--out", "judged", *more)

@@ -232,6 +232,12 @@ class Store:
             ) from error
         return cls(engine)
 
+    @property
+    def path(self) -> Path | None:
+        """The store's file; None for a database server."""
+        database = self.engine.url.database
+        return Path(database) if database and self.engine.dialect.name == "sqlite" else None
+
     def close(self) -> None:
         """Give back the connections, and let go of the runs that are held."""
         self.engine.dispose()
@@ -291,11 +297,10 @@ class Store:
 
         The lock of a process ends with the process, so a killed search holds nothing.
         """
-        path = self.engine.url.database
-        if self._holders_fd is None and self.engine.dialect.name == "sqlite" and path:
+        if self._holders_fd is None and self.path is not None:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             with suppress(OSError):  # a store that can only be read is held by no process
-                self._holders_fd = os.open(f"{path}-runs", flags, 0o644)
+                self._holders_fd = os.open(f"{self.path}-runs", flags, 0o644)
         return self._holders_fd
 
     # --------------------------------------------------------------------- kernels and times

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, get_args
 
 import click
+from pydantic import ValidationError
 
 from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
 from kernelcast.errors import SetupError
@@ -144,29 +149,53 @@ def backend_spec(
     return ComponentSpec(name=backend or problem.language, options=options)
 
 
+_COUNT = click.IntRange(min=0)
+_DOLLARS = click.FloatRange(min=0)
+
+
 def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that cap what may be spent."""
     for option in (
-        click.option("--proposal-usd", type=float, help="Cap on dollars for proposals."),
-        click.option("--forecast-usd", type=float, help="Cap on dollars for forecasts."),
-        click.option("--candidates", type=int, help="Stop after this many candidates."),
-        click.option("--device-seconds", type=float, help="Cap on device seconds."),
-        click.option("--measurements", "-n", type=int, help="Cap on kernels measured."),
+        click.option("--proposal-usd", type=_DOLLARS, help="Cap on dollars for proposals."),
+        click.option("--forecast-usd", type=_DOLLARS, help="Cap on dollars for forecasts."),
+        click.option("--candidates", type=_COUNT, help="Stop after this many candidates."),
+        click.option(
+            "--device-seconds", type=click.FloatRange(min=0), help="Cap on device seconds."
+        ),
+        click.option("--measurements", "-n", type=_COUNT, help="Cap on kernels measured."),
     ):
         command = option(command)
     return command
 
 
 def run_watched(search: Search, budget: Budget, title: str, *, quiet: bool) -> Result:
-    """Run a search under a live view on standard error."""
+    """Run a search under a live view on standard error, with what the backends have to say."""
     progress = Progress(Terminal(stderr=True, quiet=quiet))
     search.callbacks.append(progress)
     search.begin(budget)
     progress.watch(search.state, title)
+    logger = logging.getLogger("kernelcast")
+    logger.addHandler(progress.log)
     try:
         return search.run(budget)
     finally:
+        logger.removeHandler(progress.log)
         progress.close()
+
+
+def check_writable(path: Path | None, option: str) -> None:
+    """Refuse a file that could not be written at the end, before anything is spent."""
+    if path is None:
+        return
+    folder = path.parent
+    if path.is_dir():
+        raise SetupError(f"{option} {path} is a folder: name a file in it")
+    if not folder.is_dir():
+        raise SetupError(
+            f"{option}: there is no folder {folder}: mkdir -p {shlex.quote(str(folder))}"
+        )
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise SetupError(f"{option}: {path} cannot be written: name another file")
 
 
 MODEL_KEYS = (
@@ -210,8 +239,8 @@ def set_options(more: Sequence[str]) -> dict[str, Any]:
     return stated
 
 
-def budget_of(options: dict[str, Any], default_measurements: int | None) -> Budget:
-    """The budget the options state, or so many measurements where they state nothing."""
+def budget_of(options: dict[str, Any], otherwise: Budget) -> Budget:
+    """The caps that the options state, or else those of another budget."""
     caps = {
         "measurements": options["measurements"],
         "device_s": options["device_seconds"],
@@ -219,6 +248,8 @@ def budget_of(options: dict[str, Any], default_measurements: int | None) -> Budg
         "proposal_usd": options["proposal_usd"],
         "candidates": options["candidates"],
     }
-    if all(cap is None for cap in caps.values()):
-        caps["measurements"] = default_measurements
-    return Budget(**caps)
+    stated = {name: cap for name, cap in caps.items() if cap is not None}
+    try:
+        return Budget(**stated) if stated else otherwise
+    except ValidationError as error:
+        raise SetupError(f"a cap must be a number from 0 on: {error.errors()[0]['msg']}") from error

@@ -115,8 +115,8 @@ def export(run: str, out: Path, licence: str, store: str, as_json: bool) -> None
     Example:
       kernelcast data export softmax-20261115-101500-1f2e --out rows.parquet
     """
-    with Store.open(store) as opened:
-        rows = dataset.export_run(opened.open_run(run), licence=licence)
+    with Store.open(store, create=False) as opened:
+        rows = dataset.export_run(opened.open_run(opened.find_run(run)), licence=licence)
     dataset.write_rows(out, rows)
     _tell(rows, out, as_json)
 

@@ -20,6 +20,7 @@ from rich.progress import track as track_progress
 from rich.table import Table
 
 from kernelcast import dataset, plugins
+from kernelcast.certainty import consult
 from kernelcast.cli.common import (
     BINS,
     ERR,
@@ -136,6 +137,11 @@ def evaluate_forecasters(
     questions = draw(searches, limit, seed, with_text="llm" in names)
     if not questions:
         raise SetupError("no kernel is left to ask about: their anchors' texts are not published")
+    if not any(one.search.trials[at].ok for one in questions for at in one.asked):
+        raise SetupError(
+            "none of these kernels has a time, so no forecast of a speedup can be judged: "
+            "give rows of which some have the status ok"
+        )
     evaluations: list[Evaluation] = []
     answers: list[Answer] = []
     for name in names:

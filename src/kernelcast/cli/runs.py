@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.table import Table
 
+from kernelcast import plugins
 from kernelcast.cli.common import (
     ASK_KEYS,
     MODEL_KEYS,
     OUT,
     ask_options,
-    asking,
-    backend_spec,
     budget_of,
     budget_options,
-    component,
+    check_writable,
     device_option,
     json_option,
     model_options,
@@ -29,53 +31,60 @@ from kernelcast.cli.common import (
 )
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec, RunSpec
-from kernelcast.parts import Parts
-from kernelcast.problems import load_problem
+from kernelcast.parts import DEFAULT_PARTS, Parts, RunFile, default_parts
+from kernelcast.problems import SUFFIXES, load_problem
 from kernelcast.report.console import archive_table, summary, summary_table
 from kernelcast.report.curves import best_so_far
 from kernelcast.report.figures import draw_best_so_far
+from kernelcast.report.kernel import KernelRecord
 from kernelcast.report.terminal import echo_source
 from kernelcast.search import INTERRUPTED, Result, Search
-from kernelcast.store import Store
+from kernelcast.store import DEFAULT_STORE, Run, Store
+from kernelcast.types import Budget, Kernel, Resource
+
+_DEFAULT_BUDGET = Budget(measurements=60)
+
+
+def _part_option(
+    kind: plugins.Kind, what: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(f"--{kind}", help=f"{what}  [default: {DEFAULT_PARTS[kind]}]")
 
 
 @click.command()
-@click.argument("problem")
+@click.argument("problem", required=False)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Read the search from this file (`kernelcast init` writes one); options override it.",
+)
 @budget_options
-@click.option("--policy", default="selective", show_default=True, help="What is measured.")
-@click.option("--strategy", default="puct", show_default=True, help="What becomes a parent.")
-@click.option("--forecaster", default="trees", show_default=True, help="Who predicts.")
-@click.option("--proposer", default="template", show_default=True, help="Who writes kernels.")
+@_part_option("policy", "What is measured.")
+@_part_option("strategy", "What becomes a parent.")
+@_part_option("forecaster", "What predicts.")
+@_part_option("proposer", "What writes kernels.")
 @ask_options
 @model_options
-@click.option("--pool", type=int, help="Open candidates to choose from (the policy's default).")
-@click.option("--slots", type=int, default=1, show_default=True, help="Measurements at a time.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--pool",
+    type=click.IntRange(min=1),
+    help="Open candidates to choose from (the policy's default).",
+)
+@click.option("--slots", type=click.IntRange(min=1), help="Measurements at a time.  [default: 1]")
+@click.option("--seed", type=int, help="Seed of all choices.  [default: 0]")
 @click.option("--inspect", is_flag=True, help="Compile every candidate before it is forecast.")
 @click.option("--no-reuse", is_flag=True, help="Measure again what another run has measured.")
 @trust_options
 @device_option
 @click.option("--name", help="Name of the run (default: problem, date and a random tail).")
-@click.option("--out", type=click.Path(path_type=Path), help="Write the best kernel here.")
+@click.option("--out", type=click.Path(path_type=Path), help="Write the best kernel here too.")
 @store_option
 @json_option
 def search(
-    problem: str,
-    policy: str,
-    strategy: str,
-    forecaster: str,
-    proposer: str,
-    pool: int | None,
-    slots: int,
-    seed: int,
-    inspect: bool,
-    no_reuse: bool,
-    backend: str | None,
-    device: str | None,
-    require: str | None,
-    allow_unsafe: bool,
-    name: str | None,
+    problem: str | None,
+    config: Path | None,
     out: Path | None,
+    name: str | None,
     store: str,
     as_json: bool,
     **options: Any,
@@ -86,56 +95,140 @@ def search(
     Examples:
       kernelcast search softmax --measurements 60
       kernelcast search ./my_kernel --device-seconds 300 --out best.cpp
+      kernelcast search --config my_kernel/search.toml
       kernelcast search softmax --forecaster llm --proposer llm \\
           --base-url http://localhost:8000/v1 --model my-model --candidates 40
 
-    Ctrl-C stops cleanly; `kernelcast resume RUN` goes on.
+    The backend is the one of the problem's language. Ctrl-C stops cleanly; `kernelcast resume RUN`
+    goes on. The exit code is 1 if no kernel could be measured.
     """
-    model = {key: options.pop(key) for key in MODEL_KEYS}
-    ask = {key: options.pop(key) for key in ASK_KEYS}
-    budget = budget_of(options, default_measurements=60)
-    priced = any(model[key] for key in MODEL_KEYS if key.startswith("usd"))
+    context = click.get_current_context()
+    given = {
+        key: value
+        for key, value in options.items()
+        if context.get_parameter_source(key) is not ParameterSource.DEFAULT
+    }
+    stated = _stated(problem, config)
+    check_writable(out, "--out")
+    spec = _spec(stated, given)
+    default = stated.budget if stated.budget != Budget() else _DEFAULT_BUDGET
+    budget = budget_of(options, default)
+    _check_prices(budget, spec.components)
+    if budget.measurements == 0 or budget.candidates == 0:
+        OUT.print("Nothing to do: the budget allows no measurement. Give -n 1 or more.")
+        return
+    if context.get_parameter_source("store") is ParameterSource.DEFAULT:
+        store = stated.store or store
+    with Store.open(store) as opened:
+        parts = Parts.build(spec.components, stated.problem.language)
+        live = Search(stated.problem, parts, opened, spec=spec, name=name or stated.name)
+        title = f"{stated.problem.name} ({live.name})"
+        _finish(run_watched(live, budget, title, quiet=as_json), opened, out, as_json)
+
+
+def _stated(problem: str | None, config: Path | None) -> RunFile:
+    """What is to be searched: a problem alone, or what a file says of it."""
+    if (problem is None) == (config is None):
+        raise SetupError(
+            "name a problem (`kernelcast search softmax`), or a file with --config; not both"
+        )
+    if config is not None:
+        return RunFile.read(config)
+    return RunFile(load_problem(problem or ""), RunSpec(), Budget())
+
+
+def _spec(stated: RunFile, given: Mapping[str, Any]) -> RunSpec:
+    """How the run is put together: defaults, over them the file, over that the command line."""
+    model = {key: given[key] for key in MODEL_KEYS if key in given}
+    ask = {key: given[key] for key in ASK_KEYS if key in given and key != "more"}
+    if ask.get("samples", 1) > 1:
+        ask["temperature"] = 1.0
+    model |= set_options(given.get("more", ()))
+    changed: dict[str, dict[str, Any]] = {
+        "policy": {"pool_size": given["pool"]} if "pool" in given else {},
+        "farm": {"slots": given["slots"]} if "slots" in given else {},
+        "backend": {
+            key: given[key] for key in ("device", "require", "allow_unsafe") if key in given
+        },
+    }
+    components = {}
+    for kind, default in default_parts(stated.problem.language).items():
+        part = stated.spec.components.get(kind, ComponentSpec(name=default))
+        name = given.get(kind, part.name)
+        options = dict(part.options) if name == part.name else {}
+        if name == "llm":
+            # Proposer and forecaster ask the same model; only a forecaster is asked in some way.
+            options |= model | (ask if kind == "forecaster" else {})
+            if not options.get("base_url") or not options.get("model"):
+                raise SetupError(f"a language model as {kind} needs --base-url and --model")
+        else:
+            options |= changed.get(kind, {})
+        components[kind] = ComponentSpec(name=name, options=options)
+    return stated.spec.model_copy(
+        update={
+            "components": components,
+            "seed": given.get("seed", stated.spec.seed),
+            "inspect": given.get("inspect", stated.spec.inspect),
+            "reuse": not given["no_reuse"] if "no_reuse" in given else stated.spec.reuse,
+        }
+    )
+
+
+def _check_prices(budget: Budget, components: Mapping[str, ComponentSpec]) -> None:
+    priced = any(key.startswith("usd") for part in components.values() for key in part.options)
     if not priced and (budget.forecast_usd is not None or budget.proposal_usd is not None):
         raise SetupError("a cap in dollars needs the model's prices: --price-in and --price-out")
-    loaded = load_problem(problem)
-    components = {
-        # Both ask the same model, so what is set of it holds for both.
-        "proposer": component(proposer, {**model, **set_options(ask["more"])}),
-        "forecaster": asking({**model, **ask})
-        if forecaster == "llm"
-        else component(forecaster, model),
-        "policy": ComponentSpec(name=policy, options={"pool_size": pool} if pool else {}),
-        "strategy": ComponentSpec(name=strategy),
-        "backend": backend_spec(
-            loaded, backend=backend, device=device, require=require, allow_unsafe=allow_unsafe
-        ),
-        "farm": ComponentSpec(name="local", options={"slots": slots}),
-    }
-    spec = RunSpec(seed=seed, inspect=inspect, reuse=not no_reuse, components=components)
-    with Store.open(store) as opened:
-        live = Search(loaded, Parts.build(components), opened, spec=spec, name=name)
-        _finish(
-            run_watched(live, budget, f"{loaded.name} ({live.name})", quiet=as_json), out, as_json
+
+
+def _best_file(opened: Store, run: str, kernel: Kernel) -> Path:
+    """Where a run's best kernel lies: beside the store, under the run's name."""
+    folder = (opened.path or DEFAULT_STORE).parent
+    name = re.sub(r"[^\w.=,:+-]", "-", run)
+    return folder / "best" / f"{name}.{SUFFIXES.get(kernel.language, 'txt')}"
+
+
+def _finish(result: Result, opened: Store, out: Path | None, as_json: bool) -> None:
+    """Write the best kernel, and say what was found; exit with 1 if every measurement failed."""
+    state = result.state
+    written = _best_file(opened, result.run, result.kernel)
+    written.parent.mkdir(exist_ok=True)
+    for path in (written, out):
+        if path is not None:
+            path.write_text(result.kernel.source)
+    if as_json:
+        click.echo(json.dumps(_facts(opened.open_run(result.run), result.kernel, out or written)))
+    else:
+        OUT.print(summary_table(state, f"Run {result.run}", result.kernel.parameters))
+        OUT.print(archive_table(state, 10, opened.kernel))
+        OUT.print(f"best kernel: {_shown(out or written)}", soft_wrap=True)
+        if state.ended == INTERRUPTED:
+            OUT.print(f"to go on: kernelcast resume {result.run}", soft_wrap=True)
+    failed = sum(state.failures.values())
+    if failed and failed == state.measured:
+        first = next(iter(state.first_failures.values()))
+        raise SetupError(
+            f"all {failed} measurements failed; the first ({first.failure.kind}):\n"
+            f"{first.failure.message.strip()}\n"
+            f"To see a kernel: kernelcast show {result.run} --kernel {first.kernel_id[:8]}"
         )
 
 
-def _finish(result: Result, out: Path | None, as_json: bool) -> None:
-    if out is not None:
-        out.write_text(result.kernel.source)
-    if as_json:
-        click.echo(json.dumps({"run": result.run, **summary(result.state)}))
-        return
-    OUT.print(summary_table(result.state, f"Run {result.run}"))
-    where = f"written to {out}" if out else f"kernelcast show {result.run} --kernel"
-    OUT.print(f"best kernel: {where}")
-    if result.state.ended == INTERRUPTED:
-        OUT.print(f"to go on: kernelcast resume {result.run}")
+def _shown(path: Path) -> Path:
+    """A path as a person would write it: relative where it lies below this folder."""
+    path, here = path.resolve(), Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _facts(run: Run, kernel: Kernel, file: Path | None) -> dict[str, Any]:
+    facts = {"run": run.name, **summary(run.state)}
+    facts["best"] |= {"parameters": kernel.parameters, "file": str(file) if file else None}
+    return facts
 
 
 @click.command()
 @click.argument("run")
 @budget_options
-@click.option("--out", type=click.Path(path_type=Path), help="Write the best kernel here.")
+@click.option("--out", type=click.Path(path_type=Path), help="Write the best kernel here too.")
 @store_option
 @json_option
 def resume(run: str, out: Path | None, store: str, as_json: bool, **options: Any) -> None:
@@ -143,77 +236,166 @@ def resume(run: str, out: Path | None, store: str, as_json: bool, **options: Any
 
     \b
     Examples:
-      kernelcast resume softmax-20261115-101500-1f2e
+      kernelcast resume latest
       kernelcast resume softmax-20261115-101500-1f2e --measurements 120
 
-    Caps are totals for the run; those not given stay as they were.
+    RUN is a name, a unique beginning of one, or `latest`. Caps are totals for the run; those not
+    given stay as they were.
     """
-    with Store.open(store) as opened:
-        live = Search.resume(opened, run)
-        stated = budget_of(options, default_measurements=None).model_dump(exclude_none=True)
+    check_writable(out, "--out")
+    with Store.open(store, create=False) as opened:
+        live = Search.resume(opened, opened.find_run(run))
+        stated = budget_of(options, Budget()).model_dump(exclude_none=True)
         budget = live.state.budget.model_copy(update=stated)
-        _finish(
-            run_watched(live, budget, f"{live.problem.name} ({run})", quiet=as_json), out, as_json
+        if spent := _spent(live, budget):
+            OUT.print(spent, soft_wrap=True)
+            return
+        title = f"{live.problem.name} ({live.name})"
+        _finish(run_watched(live, budget, title, quiet=as_json), opened, out, as_json)
+
+
+def _spent(live: Search, budget: Budget) -> str:
+    """Why a budget leaves a run nothing to do; nothing if it does leave something."""
+    made = live.state.measured - live.state.cached
+    if budget.measurements is not None and made >= budget.measurements:
+        return (
+            f"Nothing to do: run {live.name} has made {made} of {budget.measurements} "
+            f"measurements. Raise the total, for example -n {2 * max(made, 1)}."
         )
+    return ""
 
 
 @click.command("ls")
 @store_option
 @json_option
 def list_runs(store: str, as_json: bool) -> None:
-    """List the runs of the store, the latest last.
+    """List the runs of the store, the latest last: problem, best, what was spent, and state.
 
     \b
     Example:
       kernelcast ls
     """
-    with Store.open(store) as opened:
-        rows = [(info, opened.open_run(info.name).state) for info in opened.runs()]
-        rows = [(info, state) for info, state in rows if state.started is not None]
-    if as_json:
-        click.echo(json.dumps([{"run": info.name, **summary(state)} for info, state in rows]))
+    context = click.get_current_context()
+    named = context.get_parameter_source("store") is not ParameterSource.DEFAULT
+    if not named and not Path(store).exists():
+        if as_json:
+            click.echo("[]")
+        else:
+            OUT.print("no runs yet: kernelcast search softmax")
         return
-    if not rows:
-        OUT.print("no runs yet: kernelcast search softmax")
-        return
-    table = Table(box=None, pad_edge=False)
-    for column in ("run", "best", "measured", "not measured", "status"):
-        table.add_column(column, no_wrap=column != "status")
-    for info, state in rows:
-        best = f"{2.0**state.incumbent.log2_speedup:.2f}x"
-        counts = [str(state.measured), str(state.dropped + state.trusted + len(state.open))]
-        table.add_row(info.name, best, *counts, state.ended or "unfinished: resume it")
-    OUT.print(table)
+    with Store.open(store, create=False) as opened:
+        logs = [opened.open_run(info.name) for info in opened.runs()]
+        logs = [log for log in logs if log.state.started is not None]
+        if as_json:
+            rows = [
+                {"run": log.name, "state": _state_of(log), **summary(log.state)} for log in logs
+            ]
+            click.echo(json.dumps(rows))
+            return
+        if not logs:
+            OUT.print("no runs yet: kernelcast search softmax")
+            return
+        table = Table(box=None, pad_edge=False)
+        for column in ("run", "problem", "best", "measured", "device s", "state"):
+            table.add_column(column, overflow="fold", no_wrap=column == "state")
+        for log in logs:
+            assert log.state.started is not None
+            table.add_row(
+                log.name,
+                log.state.started.problem.name,
+                f"{2.0**log.state.incumbent.log2_speedup:.2f}x",
+                str(log.state.measured - log.state.cached),
+                f"{log.state.spent.get(Resource.DEVICE_S, 0.0):.0f}",
+                _state_of(log).partition(":")[0],
+            )
+        OUT.print(table)
+
+
+def _state_of(log: Run) -> str:
+    """Whether a run is running, has ended, or was killed."""
+    if (pid := log.holder()) is not None:
+        return f"running (process {pid})"
+    return log.state.ended or "unfinished: resume it"
 
 
 @click.command()
 @click.argument("run")
-@click.option("--kernel", is_flag=True, help="Print only the best kernel's source.")
-@click.option("--top", default=10, show_default=True, help="Kernels of the archive to list.")
+@click.option(
+    "--kernel",
+    is_flag=False,
+    flag_value="best",
+    metavar="[ID]",
+    help="Show one kernel whole: parameters, forecast, evidence, times, failure and source. ID is "
+    "the beginning of its id; without it, the best.",
+)
+@click.option("--source", is_flag=True, help="Print only the source, of the best or of --kernel.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="Kernels of the archive to list.",
+)
 @click.option("--figure", type=click.Path(path_type=Path), help="Draw best-so-far to this PNG.")
 @store_option
 @json_option
-def show(run: str, kernel: bool, top: int, figure: Path | None, store: str, as_json: bool) -> None:
+def show(
+    run: str,
+    kernel: str | None,
+    source: bool,
+    top: int,
+    figure: Path | None,
+    store: str,
+    as_json: bool,
+) -> None:
     """Show where a RUN stands and what it found.
 
     \b
     Examples:
-      kernelcast show softmax-20261115-101500-1f2e
-      kernelcast show softmax-20261115-101500-1f2e --kernel > best.cpp
-      kernelcast show softmax-20261115-101500-1f2e --figure best.png
+      kernelcast show latest
+      kernelcast show latest --source > best.cpp
+      kernelcast show softmax-20261115 --kernel 1f2e9a
+      kernelcast show latest --figure best.png
+
+    RUN is a name, a unique beginning of one, or `latest`.
     """
-    with Store.open(store) as opened:
-        log = opened.open_run(run)
-        state = log.state
-        if kernel:
-            echo_source(opened.kernel(state.incumbent.kernel_id).source)
-            return
-        if figure is not None:
-            draw_best_so_far({run: [best_so_far(log)]}, figure, f"Best so far, {run}")
-        if as_json:
-            click.echo(json.dumps({"run": run, **summary(state)}))
-            return
-        OUT.print(summary_table(state, f"Run {run}"))
-        OUT.print(archive_table(state, top))
-        if figure is not None:
-            OUT.print(f"figure: {figure}")
+    check_writable(figure, "--figure")
+    with Store.open(store, create=False) as opened:
+        log = opened.open_run(opened.find_run(run))
+        if log.state.started is None:
+            raise SetupError(f"run {log.name} never began: start a new search")
+        chosen = opened.kernel(log.find_kernel(kernel or "best"))
+        if source:
+            echo_source(chosen.source)
+        elif kernel is not None:
+            record = KernelRecord.of(log, chosen.id)
+            if as_json:
+                click.echo(json.dumps(record.facts()))
+                return
+            OUT.print(record.table())
+            OUT.print()
+            OUT.print(record.kernel.source, soft_wrap=True)
+        else:
+            _show_run(log, chosen, top, figure, as_json)
+
+
+def _show_run(log: Run, best: Kernel, top: int, figure: Path | None, as_json: bool) -> None:
+    state = log.state
+    file: Path | None = _best_file(log.store, log.name, best)
+    if file is not None and not (file.exists() and file.read_text() == best.source):
+        file = None
+    if figure is not None:
+        draw_best_so_far({log.name: [best_so_far(log)]}, figure, f"Best so far, {log.name}")
+    if as_json:
+        click.echo(json.dumps(_facts(log, best, file)))
+        return
+    OUT.print(summary_table(state, f"Run {log.name}", best.parameters))
+    OUT.print(archive_table(state, top, log.store.kernel))
+    where = _shown(file) if file else f"kernelcast show {log.name} --source"
+    OUT.print(f"best kernel: {where}", soft_wrap=True)
+    if (pid := log.holder()) is not None:
+        OUT.print(f"running: process {pid}")
+    elif state.ended is None:
+        OUT.print(f"unfinished: kernelcast resume {log.name}", soft_wrap=True)
+    if figure is not None:
+        OUT.print(f"figure: {_shown(figure)}", soft_wrap=True)

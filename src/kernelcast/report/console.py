@@ -5,7 +5,9 @@ Measured and forecast kernels are always told apart; a forecast is never shown a
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Group
@@ -18,34 +20,33 @@ from kernelcast.bins import DEFAULT_BINS
 from kernelcast.events import Decided, Event, Measured
 from kernelcast.report.terminal import Terminal
 from kernelcast.state import State
-from kernelcast.types import Resource
+from kernelcast.types import Kernel, Parameters, Resource
 
 _REFRESH_S = 0.25
 _UNIFORM_HALF_BRIER = 0.5 * (1.0 - 1.0 / DEFAULT_BINS.count)
 _PLAIN_EVERY_S = 5.0
+_ENOUGH_FORECASTS = 20  # that met their outcome, before scores of them mean anything
 
 
 def summary(state: State) -> dict[str, Any]:
     """A run's standing as plain data, for `--json`."""
     calibration = state.calibration
-    best = state.incumbent
     return {
         "problem": state.started.problem.name if state.started else None,
-        "best": {
-            "kernel_id": best.kernel_id,
-            "speedup": round(2.0**best.log2_speedup, 4),
-            "measured_twice": best.confirmed,
-            "origin": best.origin,
-        },
+        "best": _best(state),
         "considered": state.considered,
         "duplicates": state.duplicates,
-        "measured": state.measured,
-        "cached": state.cached,
+        "measured": state.measured - state.cached,
+        "reused": state.cached,
         "confirmations": state.confirmations,
         "trusted": state.trusted,
         "dropped": state.dropped,
         "audited": state.audited,
         "failures": dict(state.failures),
+        "first_failures": {
+            kind: {"kernel_id": first.kernel_id, "message": first.failure.message}
+            for kind, first in state.first_failures.items()
+        },
         "spent": {resource.value: round(amount, 6) for resource, amount in state.spent.items()},
         "budget": state.budget.model_dump(exclude_none=True),
         "noise_log2": state.noise_log2,
@@ -69,23 +70,62 @@ def summary(state: State) -> dict[str, Any]:
     }
 
 
-def summary_table(state: State, title: str) -> Table:
-    """The same for a reader."""
+def _best(state: State) -> dict[str, Any]:
+    """The best kernel: speedup and milliseconds, each with its interval where it was timed."""
+    node = state.incumbent
+    best: dict[str, Any] = {
+        "kernel_id": node.kernel_id,
+        "speedup": round(2.0**node.log2_speedup, 4),
+        "measured_twice": node.confirmed,
+        "origin": node.origin,
+    }
+    timing = state.best_measurement.timing if state.best_measurement else None
+    if timing is not None:
+        seed_ms = timing.reference_runtime_s * 1e3
+        best |= {
+            "speedup_interval": [round(2.0**timing.low, 4), round(2.0**timing.high, 4)],
+            "ms": timing.runtime_s * 1e3,
+            "ms_interval": [seed_ms / 2.0**timing.high, seed_ms / 2.0**timing.low],
+            "seed_ms": seed_ms,
+        }
+    return best
+
+
+def summary_table(state: State, title: str, parameters: Parameters | None = None) -> Table:
+    """The same for a reader; `parameters` are those of the best kernel."""
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    best = state.incumbent
-    how = "the seed kernel itself" if best.origin == "seed" else "measured twice"
-    table.add_row("best speedup", Text(f"{2.0**best.log2_speedup:.2f}x  ({how})", style="green"))
-    failed = ", ".join(f"{count} {kind}" for kind, count in state.failures.items()) or "none"
-    table.add_row("measured", f"{state.measured} ({state.audited} audits), failed: {failed}")
+    best = _best(state)
+    table.add_row("best speedup", Text(_speedup_text(best), style="green"))
+    if "ms" in best:
+        low, high = best["ms_interval"]
+        table.add_row(
+            "time of a call",
+            f"{best['ms']:.3g} ms ({low:.3g} to {high:.3g} ms); "
+            f"the seed kernel takes {best['seed_ms']:.3g} ms",
+        )
+    if parameters:
+        table.add_row("parameters", parameters_text(parameters))
+    made = state.measured - state.cached
+    reused = f", {state.cached} more known from earlier runs" if state.cached else ""
+    failed = sum(state.failures.values())
+    table.add_row(
+        "measured",
+        f"{made} kernels ({state.audited} audits){reused}; {failed} failed",
+    )
+    for kind, first in state.first_failures.items():
+        words = f"{state.failures[kind]} x {kind.replace('_', ' ')}"
+        shown = f"first: {first.failure.headline} (kernel {first.kernel_id[:8]})"
+        table.add_row("failed", Text(f"{words}, {shown}", style="red"))
     table.add_row(
         "not measured",
         f"{state.dropped} dropped, {state.trusted} trusted, {len(state.open)} open, "
         f"{state.duplicates} duplicates",
     )
-    table.add_row("budget", _budget_text(state))
-    table.add_row("calibration", _calibration_text(state))
+    table.add_row("spent", _spent_text(state))
+    if state.calibration.timed >= _ENOUGH_FORECASTS:
+        table.add_row("forecasts", _calibration_text(state))
     for name, sums in state.stages.items():
         right = f", alone CRPS {sums.crps_sum / sums.met:.3f}" if sums.met else ""
         if sums.objected:
@@ -102,24 +142,66 @@ def summary_table(state: State, title: str) -> Table:
     return table
 
 
-def archive_table(state: State, limit: int) -> Table:
-    """The best kernels of the archive, forecasts marked as such."""
-    table = Table(title=f"Archive, best {limit}", title_justify="left")
-    for column in ("kernel", "speedup", "basis", "children"):
-        table.add_column(column, justify="right" if column == "speedup" else "left")
-    ranked = sorted(state.archive.values(), key=lambda node: -node.log2_speedup)
-    for node in ranked[:limit]:
+def _speedup_text(best: Mapping[str, Any]) -> str:
+    if best["origin"] == "seed":
+        return "1.00x (the seed kernel itself: nothing faster was found)"
+    interval = ""
+    if "speedup_interval" in best:
+        low, high = best["speedup_interval"]
+        interval = f" ({low:.2f}x to {high:.2f}x)"
+    return f"{best['speedup']:.2f}x{interval}, measured twice"
+
+
+def parameters_text(parameters: Parameters) -> str:
+    """A template's parameters on one line."""
+    return " ".join(f"{name}={value}" for name, value in parameters.items())
+
+
+def archive_table(state: State, limit: int, kernel: Callable[[str], Kernel]) -> Table:
+    """The best kernels of the archive, with the parameters in which they differ from the best.
+
+    Forecasts are marked as such.
+    """
+    ranked = sorted(state.archive.values(), key=lambda node: -node.log2_speedup)[:limit]
+    kernels = [kernel(node.kernel_id) for node in ranked]
+    best = kernel(state.incumbent.kernel_id).parameters or {}
+    title = f"The best {len(ranked)}" if len(ranked) > 1 else "The only kernel so far"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    columns = ("kernel", "speedup", "basis", *(["differs from the best in"] if best else []))
+    for column in columns:
+        table.add_column(column, justify="right" if column == "speedup" else "left", no_wrap=True)
+    table.columns[-1].no_wrap = False
+    for node, source in zip(ranked, kernels, strict=True):
         basis = "measured twice" if node.confirmed else node.origin
-        style = "dim italic" if node.origin == "forecast" else ""
-        speedup = f"{2.0**node.log2_speedup:.2f}x"
-        if node.origin == "forecast":
-            speedup = f"~{speedup}"
-        table.add_row(node.kernel_id[:12], speedup, basis, str(node.visits), style=style)
+        basis = "seed" if node.origin == "seed" else basis
+        mark = "~" if node.origin == "forecast" else ""
+        cells = [source.id[:8], f"{mark}{2.0**node.log2_speedup:.2f}x", basis]
+        if best:
+            own = source.parameters or {}
+            cells.append(
+                parameters_text({key: own[key] for key in own if own[key] != best.get(key)})
+            )
+        table.add_row(*cells, style="dim italic" if mark else "")
     return table
 
 
+class _Log(logging.Handler):
+    """Prints warnings above the live view."""
+
+    def __init__(self, console: Terminal) -> None:
+        super().__init__(logging.WARNING)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one message."""
+        self._console.print(record.getMessage(), style="yellow")
+
+
 class Progress:
-    """A callback that keeps a live view on a terminal, or a line now and then elsewhere."""
+    """A callback that keeps a live view on a terminal, or a line now and then elsewhere.
+
+    `log` is a handler for the library's loggers.
+    """
 
     def __init__(self, console: Terminal) -> None:
         self._console = console
@@ -127,6 +209,7 @@ class Progress:
         self._title = ""
         self._last = 0.0
         self._live = Live(console=console, auto_refresh=False, transient=True)
+        self.log = _Log(console)
 
     def watch(self, state: State, title: str) -> None:
         """Begin to show this run."""
@@ -162,7 +245,7 @@ class Progress:
         self._live.update(Group(*parts), refresh=True)
 
 
-def _budget_text(state: State) -> str:
+def _spent_text(state: State) -> str:
     parts: list[str] = []
     for resource, unit in (
         (Resource.MEASUREMENTS, "measurements"),
@@ -184,11 +267,9 @@ def _budget_text(state: State) -> str:
 
 def _calibration_text(state: State) -> str:
     calibration = state.calibration
-    if not calibration.timed:
-        return "no forecast has met its outcome yet"
     return (
-        f"{calibration.timed} forecasts met outcomes ({calibration.blind} blind): "
-        f"80% intervals held {calibration.coverage_80:.0%}, CRPS {calibration.crps:.3f}, "
+        f"80% intervals held {calibration.inside_80} of {calibration.timed} outcomes "
+        f"({calibration.blind} of them blind audits); CRPS {calibration.crps:.3f}, "
         f"ECE {calibration.expected_calibration_error:.2f}, "
         f"half-Brier {calibration.half_brier:.2f} (a uniform guess: {_UNIFORM_HALF_BRIER:.2f})"
     )
