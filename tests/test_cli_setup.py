@@ -61,19 +61,6 @@ def test_help_and_version_import_no_heavy_module(option: str) -> None:
     assert ours == ["kernelcast", "kernelcast.cli", "kernelcast.errors"]
 
 
-def test_importing_the_package_imports_a_module_when_a_name_of_it_is_used() -> None:
-    code = (
-        "import sys, kernelcast\n"
-        "assert 'Search' in dir(kernelcast) and not hasattr(kernelcast, 'nothing')\n"
-        "assert 'numpy' not in sys.modules and 'kernelcast.bins' not in sys.modules\n"
-        "assert kernelcast.Bins.__module__ == 'kernelcast.bins'\n"
-        "assert 'kernelcast.search' not in sys.modules\n"
-        "from kernelcast import *\n"
-        "assert Search.__module__ == 'kernelcast.search'\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_the_list_of_commands_is_what_the_commands_say() -> None:
     assert list(COMMANDS) == sorted(COMMANDS)
     for name, command in main.commands.items():

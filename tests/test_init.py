@@ -40,6 +40,19 @@ def test_public_names_are_sorted_and_there() -> None:
         assert getattr(kernelcast, name) is not None
 
 
+def test_importing_the_package_imports_a_module_when_a_name_of_it_is_used() -> None:
+    code = (
+        "import sys, kernelcast\n"
+        "assert 'Search' in dir(kernelcast) and not hasattr(kernelcast, 'nothing')\n"
+        "assert 'numpy' not in sys.modules and 'kernelcast.bins' not in sys.modules\n"
+        "assert kernelcast.Bins.__module__ == 'kernelcast.bins'\n"
+        "assert 'kernelcast.search' not in sys.modules\n"
+        "from kernelcast import *\n"
+        "assert Search.__module__ == 'kernelcast.search'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_importing_everything_loads_nothing_heavy() -> None:
     output = subprocess.run(
         [sys.executable, "-c", IMPORT_EVERYTHING], capture_output=True, text=True, check=True

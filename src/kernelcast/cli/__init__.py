@@ -16,7 +16,7 @@ COMMANDS = {
         "Compare arms that differ in one part on PROBLEM (a bundled name or a folder).",
     ),
     "data": ("data:data", "Rows of measured kernels: import, export, describe and split them."),
-    "demo": ("demo:demo", "The whole idea in under 90 seconds: no GPU, no key."),
+    "demo": ("demo:demo", "The whole idea in about a minute: no GPU, no key."),
     "doctor": ("setup:doctor", "Say what works on this machine, and what to install for the rest."),
     "eval": (
         "judge:evaluate_forecasters",
