@@ -36,7 +36,7 @@ def printable(text: str) -> str:
 
 
 def echo_source(text: str) -> None:
-    """Write a source file to standard output: as it is, or printable if that is a terminal."""
+    """Write a file's text to standard output: as it is, or printable if that is a terminal."""
     if sys.stdout.isatty():
         sys.stdout.write(printable(text))
     else:
