@@ -1,4 +1,4 @@
-"""The gate fails on a test that was skipped for a reason which is not expected there."""
+"""The gate fails on an unexpected skip, and tries a measuring test twice on a starved machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import conftest
-from tests.conftest import is_expected_skip
+from tests.conftest import is_expected_skip, lost_s
 
 ROOT = Path(__file__).parents[1]
 SKIPS_TESTS = """
@@ -27,10 +27,38 @@ pytest.importorskip("absent_module", reason="needs a module")
 """
 
 
-def gate(folder: Path, *options: str, **variables: str) -> tuple[int, str]:
-    """Exit code and output of pytest with this project's conftest on two files that skip."""
-    (folder / "test_skips.py").write_text(SKIPS_TESTS)
-    (folder / "test_module.py").write_text(SKIPS_A_MODULE)
+SKIPS = {"test_skips.py": SKIPS_TESTS, "test_module.py": SKIPS_A_MODULE}
+FAILS_AT_FIRST = """
+from pathlib import Path
+import pytest
+
+def fails_at_first(name: str) -> None:
+    tried = Path(name)
+    if not tried.exists():
+        tried.touch()
+        pytest.fail("it was slow")
+
+@pytest.mark.alone
+def test_that_measures() -> None:
+    fails_at_first("one")
+
+def test_of_another_kind() -> None:
+    fails_at_first("two")
+"""
+LOSES_TIME = """
+from itertools import count
+import tests.conftest
+
+tests.conftest.lost_s = count(0, {step}).__next__
+"""
+
+
+def gate(
+    folder: Path, files: dict[str, str], *options: str, in_ci: str = "true"
+) -> tuple[int, str]:
+    """Exit code and output of pytest with this project's conftest on these files."""
+    for name, text in files.items():
+        (folder / name).write_text(text)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "xdist", "-rN", *options],
         cwd=folder,
@@ -38,7 +66,7 @@ def gate(folder: Path, *options: str, **variables: str) -> tuple[int, str]:
             **os.environ,
             "PYTHONPATH": str(ROOT),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            **variables,
+            "CI": in_ci,
         },
         capture_output=True,
         text=True,
@@ -49,7 +77,7 @@ def gate(folder: Path, *options: str, **variables: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("options", [[], ["-n", "1"]], ids=["one process", "workers"])
 def test_an_unexpected_skip_fails_the_gate(tmp_path: Path, options: list[str]) -> None:
-    code, output = gate(tmp_path, *options, CI="true")
+    code, output = gate(tmp_path, SKIPS, *options)
     assert code == 1, output
     listed = output.partition("unexpected skips")[2]
     assert "NVIDIA" not in listed
@@ -57,7 +85,7 @@ def test_an_unexpected_skip_fails_the_gate(tmp_path: Path, options: list[str]) -
 
 
 def test_elsewhere_a_skip_is_no_failure(tmp_path: Path) -> None:
-    code, output = gate(tmp_path, CI="")
+    code, output = gate(tmp_path, SKIPS, in_ci="")
     assert code == 0, output
 
 
@@ -69,3 +97,24 @@ def test_few_reasons_are_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not is_expected_skip("needs the measured data in x")
     monkeypatch.setattr(conftest, "DATA", tmp_path / "absent")
     assert is_expected_skip("needs the measured data in x")
+
+
+@pytest.mark.parametrize(("lost_s", "failed"), [(1000, 1), (0, 2)], ids=["starved", "quiet"])
+def test_what_measures_is_tried_twice_on_a_starved_machine(
+    tmp_path: Path, lost_s: int, failed: int
+) -> None:
+    files = {
+        "conftest.py": LOSES_TIME.format(step=lost_s),
+        "test_fails.py": FAILS_AT_FIRST,
+        "pytest.ini": "[pytest]\nmarkers =\n    alone: x\n",
+    }
+    code, output = gate(tmp_path, files, "-n", "1")
+    assert code == 1
+    assert f"{failed} failed" in output
+    assert ("test_that_measures: tried twice" in output) == (failed == 1), output
+    assert output.count("Failed: it was slow") == 2
+
+
+def test_lost_time_is_read() -> None:
+    began_s = lost_s()
+    assert 0.0 <= began_s <= lost_s()
