@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +18,13 @@ from kernelcast.backends import _backend, _preflight
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import Child
 from kernelcast.backends._envelope import Envelope
+from kernelcast.backends._match import MachineBusy, Match
 from kernelcast.backends._timing import PRECISION, Precision
 from kernelcast.backends._verify import Sample
 from kernelcast.backends.cpp import CppBackend, CppChild
 from kernelcast.canonical import kernel_id
 from kernelcast.devices import detect_cpu
-from kernelcast.errors import ProblemError
+from kernelcast.errors import ProblemError, SetupError
 from kernelcast.types import (
     Device,
     Effort,
@@ -40,16 +44,22 @@ from .test_cpp import leftovers
 
 pytestmark = pytest.mark.alone
 
-# What the tests here are about is not the timing: a round is enough.
-AT_ONCE = Precision(min_rounds=2, max_rounds=2)
+# What the tests here are about is not the timing: a block of two rounds is enough.
+AT_ONCE = {
+    effort: replace(precision, min_rounds=2, max_rounds=2)
+    for effort, precision in PRECISION.items()
+}
+TEN_ROUNDS = Precision(min_rounds=10, max_rounds=10)
 OTHER = SEED + "int other;\n"
 
 
 class Witness(CppBackend):
-    """Notes what it starts and what is measured, and can kill the processes it starts."""
+    """Notes what it starts, and can kill it; it notes its pauses and does not make them."""
 
-    def __init__(self) -> None:
-        super().__init__(detect_cpu())
+    def __init__(self, device_cap_s: float = 10.0) -> None:
+        super().__init__(detect_cpu(), device_cap_s=device_cap_s)
+        self.pauses: list[float] = []
+        self._pause = self.pauses.append
         self.started: list[Child] = []
         self.doomed: set[int] = set()
 
@@ -92,11 +102,12 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
         seen.samples.append(list(samples))
         seen.precisions.append(precision)
         began = time.perf_counter()
-        outcome = measure(self, samples, AT_ONCE, device, flush_bytes)
+        outcome = measure(self, samples, precision, device, flush_bytes)
         seen.seconds.append(time.perf_counter() - began)
         return outcome
 
     monkeypatch.setattr(Envelope, "measure", noted)
+    monkeypatch.setattr(_backend, "PRECISION", AT_ONCE)
     return seen
 
 
@@ -178,7 +189,7 @@ def test_more_effort_is_more_precision_and_more_hidden_cases(
     seen.precisions.clear()
     for effort in efforts:
         assert measured(backend, problem, effort=effort).effort == effort
-    assert seen.precisions == [PRECISION[effort] for effort in efforts]
+    assert seen.precisions == [AT_ONCE[effort] for effort in efforts]
     stated = {case.name for case in problem.cases}
     names = [[each.image.case.name for each in samples] for samples in seen.samples]
     assert all(stated <= set(each) for each in names)
@@ -279,24 +290,6 @@ def test_a_reference_that_dies_every_time_is_a_problem_error(
     assert not any(child.alive for child in backend.started)
 
 
-def test_a_second_try_that_has_no_time_left_ends_no_search(
-    backend: Witness, problem: Problem, seen: Seen, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured(backend, problem, SEED)
-    backend.started.clear()
-    backend.doomed = {1}
-    monkeypatch.setattr(_backend, "_load_timeout", lambda deadline: 0.0 if late() else 10.0)
-
-    def late() -> bool:
-        return len(backend.started) > 2
-
-    failure = measured(backend, problem).failure
-    assert failure is not None
-    assert failure.kind is FailureKind.TIMEOUT
-    assert "in the time there was" in failure.message
-    assert not any(child.alive for child in backend.started)
-
-
 def test_a_candidate_that_dies_is_not_tried_again(
     backend: Witness, problem: Problem, seen: Seen
 ) -> None:
@@ -309,38 +302,152 @@ def test_a_candidate_that_dies_is_not_tried_again(
     assert len(backend.started) == 2
 
 
-@pytest.mark.parametrize("side", [0, 1], ids=["candidate", "reference"])
-def test_a_process_that_the_machine_stalled_is_nobodys_failure(
-    backend: Witness, problem: Problem, seen: Seen, monkeypatch: pytest.MonkeyPatch, side: int
-) -> None:
-    """Late without having computed; whoever computes for ever is not tried again."""
-    measured(backend, problem, SEED)
-    backend.started.clear()
-    run = CppChild.run
-    requests = iter(range(1_000))
-
-    def stalled(child: CppChild, *request: Any) -> float | Failure:
-        # After verification: what a call may take is known by then.
-        if child is backend.started[side] and next(requests) == 8:
-            assert child._worker_pid is not None
-            os.kill(child._worker_pid, signal.SIGSTOP)
-        return run(child, *request)
-
-    monkeypatch.setattr(CppChild, "run", stalled)
-    measurement = measured(backend, problem)
-    assert measurement.timing is not None, measurement.failure
-    assert len(backend.started) == 4
-    backend.started.clear()
-    endless = measured(backend, problem, SEED.replace("{", '{ for (;;) asm volatile("");', 1))
-    assert endless.failure is not None
-    assert endless.failure.kind is FailureKind.TIMEOUT
-    assert len(backend.started) == 2
-
-
 def test_a_seed_that_is_wrong_is_a_problem_error(backend: Witness) -> None:
     wrong = make_problem(seed_source=SEED.replace("sum += ", "sum -= "))
     with pytest.raises(ProblemError, match=r"failed \(wrong_result.*reference\.py"):
         measured(backend, wrong, SEED)
+
+
+# -------------------------------------------------------------------------------- a busy machine
+
+ENDLESS = SEED.replace("{", '{ for (;;) asm volatile("");', 1)
+ASLEEP = "#include <unistd.h>\n" + SEED.replace("{", "{ for (;;) usleep(100000);", 1)
+BUSY = MachineBusy(0.03, 600.0)
+
+
+@pytest.mark.parametrize("request_number", [0, 8], ids=["verifying", "timing"])
+@pytest.mark.parametrize("side", [0, 1], ids=["candidate", "reference"])
+def test_a_process_that_the_machine_starves_is_started_again(
+    problem: Problem, seen: Seen, monkeypatch: pytest.MonkeyPatch, side: int, request_number: int
+) -> None:
+    run = CppChild.run
+    requests = iter(range(1_000))
+    with closing(Witness(device_cap_s=3.0)) as backend:
+        measured(backend, problem, SEED)
+        backend.started.clear()
+        backend.pauses.clear()
+
+        def stopped(child: CppChild, *request: Any) -> float | Failure:
+            if child is backend.started[side] and next(requests) == request_number:
+                assert child._worker_pid is not None
+                os.kill(child._worker_pid, signal.SIGSTOP)
+            return run(child, *request)
+
+        monkeypatch.setattr(CppChild, "run", stopped)
+        # Ten rounds, so that those before the stop are not enough.
+        monkeypatch.setattr(_backend, "PRECISION", dict.fromkeys(PRECISION, TEN_ROUNDS))
+        measurement = measured(backend, problem)
+        assert measurement.timing is not None, measurement.failure
+        assert len(measurement.timing.cases[0].log2_ratios) == 10
+        assert len(backend.started) >= 4
+        assert backend.pauses[0] == 1.0
+        assert measurement.device_s <= 3.0
+        assert not any(child.alive for child in backend.started)
+
+
+def test_a_kernel_that_computes_for_ever_is_a_timeout(
+    backend: Witness, problem: Problem, seen: Seen
+) -> None:
+    failure = measured(backend, problem, ENDLESS).failure
+    assert failure is not None
+    assert failure.kind is FailureKind.TIMEOUT
+    assert "of which it computed for" in failure.message
+
+
+def test_a_kernel_that_sleeps_for_ever_is_a_timeout_at_once(
+    backend: Witness, problem: Problem, seen: Seen
+) -> None:
+    measured(backend, problem, SEED)
+    backend.started.clear()
+    failure = measured(backend, problem, ASLEEP).failure
+    assert failure is not None
+    assert failure.kind is FailureKind.TIMEOUT
+    assert "of which it computed for 0.0" in failure.message
+    assert len(backend.started) == 2
+
+
+@pytest.mark.parametrize("seed_source", [ENDLESS, ASLEEP], ids=["computes", "sleeps"])
+def test_a_seed_that_is_too_slow_is_told_with_what_to_do(seed_source: str) -> None:
+    with (
+        closing(Witness(device_cap_s=2.0)) as backend,
+        pytest.raises(SetupError, match="too slow to be measured in 2 s") as told,
+    ):
+        measured(backend, make_problem(seed_source=seed_source), seed_source)
+    assert "device_cap_s = 6" in str(told.value)
+    assert "kernelcast search --config search.toml" in str(told.value)
+    assert "problem.toml" in str(told.value)
+    assert not any(child.alive for child in backend.started)
+
+
+def test_a_machine_that_stays_busy_fails_a_candidate_and_says_why(
+    backend: Witness, problem: Problem, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(backend, problem, SEED)
+    monkeypatch.setattr(Match, "play", never)
+    measurement = measured(backend, problem)
+    assert measurement.failure is not None
+    assert measurement.failure.kind is FailureKind.TIMEOUT
+    assert "3% of a core for 10 minutes" in measurement.failure.message
+    assert "the kernel may be fast" in measurement.failure.message
+    assert measurement.device_s <= backend.quote(problem)[Resource.DEVICE_S]
+
+
+def test_a_machine_that_stays_busy_when_a_search_begins_is_told_with_what_to_do(
+    backend: Witness, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Match, "play", never)
+    with pytest.raises(SetupError, match=r"3% of a core for 10 minutes.*kernelcast resume"):
+        measured(backend, problem, SEED)
+
+
+def test_the_reference_is_tried_more_often_than_a_candidate(
+    backend: Witness, problem: Problem, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+    play = Match.play
+
+    def noted(match: Match) -> Timing | Failure:
+        tries.append(match.tries)
+        return play(match)
+
+    monkeypatch.setattr(Match, "play", noted)
+    measured(backend, problem, SEED)
+    measured(backend, problem)
+    assert tries == [16, 8]
+
+
+def test_a_noise_floor_that_cannot_be_measured_ends_no_search(
+    backend: Witness,
+    problem: Problem,
+    seen: Seen,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    play = Match.play
+    busy = iter([True, False, False, True, False])
+    monkeypatch.setattr(
+        Match, "play", lambda match: never(match) if next(busy, False) else play(match)
+    )
+    now, minutes = time.monotonic, 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now() + 60 * minutes)
+    cautious = measured(backend, problem)
+    assert cautious.timing is not None
+    assert cautious.noise_log2 == math.log2(1.25)
+    assert "noise floor of filter could not be measured" in caplog.text
+    assert "A cautious one, of 25.0%" in caplog.text
+    assert measured(backend, problem).noise_log2 == cautious.noise_log2  # for five minutes
+    minutes = 6.0
+    backend._take_noise(problem, 0.07, age_s=31 * 60)
+    older = measured(backend, problem)
+    assert older.timing is not None
+    assert older.noise_log2 == 0.07
+    assert "The last one, of 5.0%" in caplog.text
+    minutes = 12.0
+    assert measured(backend, problem).noise_log2 != 0.07
+
+
+def never(match: Match) -> Timing | Failure:
+    raise BUSY
 
 
 # -------------------------------------------------------------------------------------- builds

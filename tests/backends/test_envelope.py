@@ -14,7 +14,7 @@ from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import Child
 from kernelcast.backends._envelope import Envelope, ReferenceLost
 from kernelcast.backends._inputs import FreshInputs
-from kernelcast.backends._timing import Precision
+from kernelcast.backends._timing import OutOfTime, Precision
 from kernelcast.backends._verify import Sample, oracle
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.canonical import kernel_id
@@ -41,6 +41,7 @@ pytestmark = pytest.mark.alone
 
 Kernelish = Callable[[NDArray[Any], NDArray[Any]], None]
 CRASH = Failure(kind=FailureKind.CRASH, message="planted")
+TIMEOUT = Failure(kind=FailureKind.TIMEOUT, message="no answer")
 QUICK = Precision(min_rounds=6, max_rounds=6)
 SIZE = 300
 
@@ -60,6 +61,8 @@ class FakeChild:
         self.call_s, self.idle_s = call_s, idle_s
         self.memory = np.zeros(arena.size, np.uint8)
         self.core, self.cores = 0, [0]
+        self.deadline = 0.0
+        self.starved = False
         self.idle_cpu_s = 0.0
         self.idle_cpu_per_request_s = 0.0
         self.seen: list[tuple[str, int, int, bytes]] = []
@@ -241,13 +244,33 @@ def test_a_reference_that_is_wrong_is_nobodys_failure() -> None:
     assert contest.candidate.seen == []
 
 
-def test_a_reference_that_has_no_time_left_ends_the_candidates() -> None:
+@pytest.mark.parametrize("side", ["candidate", "reference"])
+@pytest.mark.parametrize("call", [1, 3])
+def test_a_starved_process_has_not_failed(side: str, call: int) -> None:
     contest = Contest()
-    contest.reference.fail_at = 6
-    contest.reference.failure = Failure(kind=FailureKind.TIMEOUT, message="no answer")
-    failure = contest.failure()
-    assert failure.kind is FailureKind.TIMEOUT
-    assert "in the time there was" in failure.message
+    child: FakeChild = getattr(contest, side)
+    child.fail_at, child.failure = call, TIMEOUT
+    child.starved = True
+    with pytest.raises(OutOfTime):
+        contest.measure()
+
+
+def test_what_gives_no_answer_although_it_was_not_starved_has_failed() -> None:
+    contest = Contest()
+    contest.candidate.fail_at, contest.candidate.failure = 6, TIMEOUT
+    assert contest.failure() == TIMEOUT
+    contest = Contest()
+    contest.reference.fail_at, contest.reference.failure = 6, TIMEOUT
+    with pytest.raises(ReferenceLost) as lost:
+        contest.measure()
+    assert lost.value.failure == TIMEOUT
+
+
+def test_no_request_is_made_when_no_time_is_left() -> None:
+    contest = Contest(deadline_s=0.0)
+    with pytest.raises(OutOfTime):
+        contest.measure()
+    assert contest.candidate.seen == contest.reference.seen == []
 
 
 @pytest.mark.parametrize("side", ["candidate", "reference"])
@@ -255,8 +278,7 @@ def test_whoever_is_running_at_the_deadline_has_not_failed(side: str) -> None:
     contest = Contest(deadline_s=0.5)
     child: FakeChild = getattr(contest, side)
     # Two requests verify, two warm up; the ninth is in the fifth round.
-    child.fail_at = 9
-    child.failure = Failure(kind=FailureKind.TIMEOUT, message="no answer")
+    child.fail_at, child.failure = 9, TIMEOUT
     child.kernel = acting_from(8, lambda x, y: time.sleep(0.6))
     timing = contest.timing()
     assert not timing.resolved

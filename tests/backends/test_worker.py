@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kernelcast.backends import _worker
+from kernelcast.backends import _patience, _worker
 from kernelcast.backends._arena import Arena
+from kernelcast.backends._patience import Patience
 from kernelcast.backends._sandbox import Grant, Sandbox
 from kernelcast.backends.cpp import CppChild
 from kernelcast.errors import SetupError
@@ -222,8 +224,79 @@ def test_says_how_a_child_ended(child: CppChild, mode: int, kind: FailureKind, w
     failure = refused(child, mode, timeout_s=0.5)
     assert failure.kind is kind
     assert words in failure.message
-    assert child.starved is (mode == 3)  # late without having computed
     assert isinstance(run(child), Failure)
+
+
+# -------------------------------------------------------------------------------- a busy machine
+
+
+def stop(child: CppChild) -> None:
+    """As good as a machine that gives it no core."""
+    os.kill(descendants(child.pid)[-1], signal.SIGSTOP)
+
+
+def test_a_process_that_gets_no_core_is_starved(
+    child: CppChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_patience, "_MOST_LIMITS", 3)
+    stop(child)
+    failure = refused(child, 0, timeout_s=0.1)
+    assert failure.kind is FailureKind.TIMEOUT
+    assert child.starved
+    assert child.share < 0.1
+    assert child.given_s < 0.1 * child.wall_s
+
+
+def test_a_starved_process_is_not_waited_for_beyond_the_deadline(
+    child: CppChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_patience, "_MOST_LIMITS", 1e6)
+    stop(child)
+    child.deadline = time.perf_counter() + 0.3
+    refused(child, 0, timeout_s=0.1)
+    assert child.starved
+
+
+def test_a_starved_process_that_gets_a_core_in_the_end_answers(
+    child: CppChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Patience.left_s
+
+    def and_continue(patience: Patience) -> float:
+        left_s = look(patience)
+        os.kill(descendants(child.pid)[-1], signal.SIGCONT)
+        return left_s
+
+    monkeypatch.setattr(Patience, "left_s", and_continue)
+    stop(child)
+    assert isinstance(run(child, timeout_s=0.2), float)
+    assert not child.starved
+
+
+@pytest.mark.parametrize("mode", [3, 14], ids=["sleep", "endless loop"])
+def test_a_process_that_sleeps_or_computes_for_all_of_the_limit_is_not_starved(
+    child: CppChild, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    monkeypatch.setattr(
+        _patience, "_MOST_LIMITS", 1e6
+    )  # by its CPU time, however busy the machine is
+    failure = refused(child, mode, timeout_s=0.5)
+    assert failure.kind is FailureKind.TIMEOUT
+    assert not child.starved
+    computed_s = float(failure.message.split()[-2])
+    assert computed_s >= 0.45 if mode == 14 else computed_s < 0.25
+
+
+def test_a_process_that_gets_no_core_to_load_is_starved(
+    library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_patience, "_MOST_LIMITS", 2)
+    with start(library) as child:
+        stop(child)
+        failure = child.load(0.5)
+        assert failure is not None
+        assert failure.kind is FailureKind.TIMEOUT
+        assert child.starved
 
 
 def reply_fd(child: CppChild) -> int:
@@ -340,6 +413,7 @@ def test_a_library_that_does_not_load_in_time_is_a_timeout(library: Path, tmp_pa
         assert failure is not None
         assert failure.kind is FailureKind.TIMEOUT
         assert not child.alive
+        assert not child.starved
 
 
 def test_shared_memory_cannot_be_made_shorter(

@@ -9,6 +9,8 @@ not device time.
 
 from __future__ import annotations
 
+import logging
+import math
 import secrets
 import shutil
 import tempfile
@@ -17,7 +19,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,11 +30,12 @@ import numpy as np
 
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import Child
-from kernelcast.backends._envelope import Envelope, ReferenceLost
+from kernelcast.backends._envelope import ReferenceLost
 from kernelcast.backends._inputs import FreshInputs, hidden_cases
+from kernelcast.backends._match import MachineBusy, Match
 from kernelcast.backends._preflight import Watch
 from kernelcast.backends._sandbox import Level, Sandbox, admit
-from kernelcast.backends._timing import PRECISION, noise_floor, not_in_time
+from kernelcast.backends._timing import PRECISION, noise_floor
 from kernelcast.backends._verify import Oracle, Sample, lint, oracle
 from kernelcast.canonical import kernel_id
 from kernelcast.errors import ProblemError, SetupError
@@ -55,17 +58,19 @@ from kernelcast.types import (
 
 _KEPT_BUILDS = 256
 _KEPT_PROBLEMS = 4
-_LOAD_TIMEOUT_S = 20.0
-_CLEANUP_MARGIN_S = 0.5
 _SHORTEST_CAP_S = 2.0
 _NOISE_LASTS_S = 30 * 60.0
 _NOISE_SHARE = 0.3
 _MOST_USES = 8
-_RETRIES = 2
+_TRIES = 8
+_REFERENCE_TRIES = 16
+_NOISE_AGAIN_S = 5 * 60.0
+_CAUTIOUS_NOISE_LOG2 = math.log2(1.25)
 _DRAWING_THREADS = 2
 _HIDDEN: dict[Effort, int] = {"screening": 3, "normal": 6, "final": 9}
 
 P = TypeVar("P")
+_log = logging.getLogger("kernelcast.backends")
 
 
 @dataclass(frozen=True)
@@ -142,6 +147,7 @@ class MeasuringBackend(ABC, Generic[P]):
 
     name: str
     languages: tuple[Language, ...]
+    _pause: Callable[[float], object] = staticmethod(time.sleep)
 
     def __init__(
         self,
@@ -197,8 +203,15 @@ class MeasuringBackend(ABC, Generic[P]):
         """Remove what was built; also done at exit."""
         self._finalizer()
 
-    def quote(self, _problem: Problem) -> Spend:
-        """One measurement, and the device for at most `device_cap_s`."""
+    def quote(self, problem: Problem) -> Spend:
+        """One measurement, and the device for at most `device_cap_s`.
+
+        Raises:
+            SetupError: The problem is of another language.
+            NoDevice: No device here can run its kernels.
+        """
+        self._require_language(problem)
+        self._require_device()
         return {Resource.MEASUREMENTS: 1.0, Resource.DEVICE_S: self._device_cap_s}
 
     def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
@@ -214,6 +227,10 @@ class MeasuringBackend(ABC, Generic[P]):
 
         Measuring the seed kernel itself gives the noise floor of later measurements; where it is
         not known, or older than half an hour, that is done first.
+
+        Raises:
+            SetupError: The seed kernel itself cannot be measured: it is broken, too slow, or the
+                machine has been busy for many minutes.
         """
         watch = Watch.start()
         # The run's seed can be guessed, the rest cannot: no kernel knows its inputs in advance.
@@ -225,13 +242,21 @@ class MeasuringBackend(ABC, Generic[P]):
         is_reference = kernel.id == kernel_id(problem.seed_source, problem.language)
         spent_s = 0.0
         if not is_reference and self._noise_is_old(problem):
-            cap_s = _NOISE_SHARE * self._device_cap_s
-            noise, spent_s = self._contest(problem, problem.seed_source, rng, "screening", cap_s)
-            self._take_noise(problem, noise)
+            spent_s = self._renew_noise(problem, rng)
         cap_s = self._device_cap_s - spent_s
-        outcome, device_s = self._contest(problem, kernel.source, rng, effort, cap_s)
+        tries = _REFERENCE_TRIES if is_reference else _TRIES
+        try:
+            outcome, device_s = self._contest(problem, kernel.source, rng, effort, cap_s, tries)
+        except MachineBusy as busy:
+            if is_reference:
+                raise SetupError(
+                    f"the seed kernel of {problem.name} could not be measured: {busy}. Run again "
+                    "when it is quieter, or continue with `kernelcast resume`"
+                ) from busy
+            outcome = Failure(kind=FailureKind.TIMEOUT, message=f"{busy}; the kernel may be fast")
+            device_s = cap_s
         if is_reference:
-            self._take_noise(problem, outcome)
+            self._take_reference(problem, outcome)
         self._start_ahead(problem)
         return self._measurement(problem, kernel, outcome, spent_s + device_s, effort, watch)
 
@@ -254,7 +279,7 @@ class MeasuringBackend(ABC, Generic[P]):
             timing=outcome if isinstance(outcome, Timing) else None,
             failure=outcome if isinstance(outcome, Failure) else None,
             noise_log2=noise.log2 if noise else 0.0,
-            # Only a parent that was itself stalled can be late, and the ledger reserved no more.
+            # The ledger reserved no more. Only a busy machine can take longer.
             device_s=min(device_s, self._device_cap_s),
             sandbox=self.level,
             effort=effort,
@@ -265,11 +290,7 @@ class MeasuringBackend(ABC, Generic[P]):
 
     def _build(self, problem: Problem, case: Case | None, source: str) -> Build[P]:
         """Compile, or take what was compiled before."""
-        if problem.language not in self.languages:
-            raise SetupError(
-                f"{problem.name} is a {problem.language} problem; the {self.name} backend takes "
-                f"{' and '.join(self.languages)}"
-            )
+        self._require_language(problem)
         key = content_hash(f"{problem.id}\0{self._specialised(problem, case)}\0{source}")
         with self._lock:
             if key in self._builds:
@@ -283,6 +304,13 @@ class MeasuringBackend(ABC, Generic[P]):
                 _, (_, oldest) = self._builds.popitem(last=False)
                 shutil.rmtree(oldest, ignore_errors=True)
         return build
+
+    def _require_language(self, problem: Problem) -> None:
+        if problem.language not in self.languages:
+            raise SetupError(
+                f"{problem.name} is a {problem.language} problem; the {self.name} backend takes "
+                f"{' and '.join(self.languages)}: name another one with --backend"
+            )
 
     def _built(
         self, problem: Problem, cases: Sequence[Case], source: str
@@ -310,62 +338,55 @@ class MeasuringBackend(ABC, Generic[P]):
     # ------------------------------------------------------------------------------- measuring
 
     def _contest(
-        self, problem: Problem, source: str, rng: np.random.Generator, effort: Effort, cap_s: float
+        self,
+        problem: Problem,
+        source: str,
+        rng: np.random.Generator,
+        effort: Effort,
+        cap_s: float,
+        tries: int = _TRIES,
     ) -> tuple[Timing | Failure, float]:
-        """A source against the seed kernel, and the seconds that the device was held."""
+        """A source against the seed kernel, and the seconds that the device was held.
+
+        Raises:
+            MachineBusy: The machine was too busy in every try.
+            ProblemError: The seed kernel is broken.
+        """
         store = self._store(problem, rng)
         largest = Arena.of(problem).size
         arena = Arena.of(problem, hidden_cases(problem, _HIDDEN[effort], largest, rng))
+        cases = list(arena.cases.values())
         reference = self._built_reference(arena)
-        candidate = self._built(problem, list(arena.cases.values()), source)
+        candidate = self._built(problem, cases, source)
         if isinstance(candidate, Failure):
             return candidate, 0.0
-        # The processes start while the inputs are drawn, and then wait for their first request.
-        # Both are new: one that has served before is faster by half a percent.
-        with self._pair(arena, candidate, reference) as children:
-            samples = store.samples([*arena.cases.values()], rng, reuse=effort != "final")
-            fresh = store.fresh(rng)
-            # Before the device is held: what its runtime takes to load is no kernel's doing.
-            not_loaded = children[1].load(_LOAD_TIMEOUT_S)
-            started = time.perf_counter()
-            deadline = started + cap_s - _CLEANUP_MARGIN_S
-
-            def verdict(
-                ours: Child, theirs: Child, not_loaded: Failure | None, attempt: int
-            ) -> Timing | Failure | None:
-                try:
-                    if not_loaded is not None:
-                        raise ReferenceLost(not_loaded)
-                    if failure := ours.load(_load_timeout(deadline)):
-                        return failure
-                    envelope = Envelope(arena, ours, theirs, fresh, rng, deadline)
-                    outcome = envelope.measure(
-                        samples, PRECISION[effort], self.device, self._flush_bytes
-                    )
-                except ReferenceLost as lost:
-                    # Too slow is only who computed all the time, and was not quick enough before.
-                    excused = attempt > 0 or theirs.starved
-                    if lost.failure.kind is FailureKind.TIMEOUT and excused:
-                        return not_in_time()
-                    if attempt == _RETRIES or lost.failure.kind is not FailureKind.CRASH:
-                        raise self._blame(problem, lost.failure) from lost
-                    return None
-                stalled = ours.starved or theirs.starved
-                too_late = isinstance(outcome, Timing) or time.perf_counter() >= deadline
-                doubtful = envelope.overtime.found or (stalled and not too_late)
-                return None if doubtful and attempt < _RETRIES else outcome
-
-            outcome = verdict(*children, not_loaded, 0)
-        # Again, with new processes: a reference that died is no one's verdict. On a busy machine
-        # the honest are charged with CPU time now and then, cheats always. When it stalls, anybody
-        # may be late without having computed; a kernel that waits for ever is late every time.
-        for attempt in range(1, _RETRIES + 1):
-            if outcome is None:
-                with self._pair(arena, candidate, reference) as children:
-                    not_loaded = children[1].load(_load_timeout(deadline))
-                    outcome = verdict(*children, not_loaded, attempt)
-        assert outcome is not None
-        return outcome, time.perf_counter() - started
+        match = Match(
+            arena=arena,
+            # Both processes are new: one that has served before is faster by half a percent.
+            start=lambda: self._pair(arena, candidate, reference),
+            draw=lambda: (
+                store.samples(cases, rng, reuse=effort != "final"),
+                store.fresh(rng),
+            ),
+            rng=rng,
+            precision=PRECISION[effort],
+            device=self.device,
+            flush_bytes=self._flush_bytes,
+            cap_s=cap_s,
+            tries=tries,
+            pause=self._pause,
+        )
+        try:
+            return match.play(), match.device_s
+        except ReferenceLost as lost:
+            failure = lost.failure
+            if failure.kind is not FailureKind.TIMEOUT:
+                raise ProblemError(
+                    f"the seed kernel of {problem.name} failed ({failure.kind}: {lost}): "
+                    "mend it, or the problem's reference.py if that is wrong"
+                ) from lost
+            message = f"the seed kernel itself gave {lost}"
+            return failure.model_copy(update={"message": message}), match.device_s
 
     @contextmanager
     def _pair(
@@ -373,18 +394,6 @@ class MeasuringBackend(ABC, Generic[P]):
     ) -> Iterator[tuple[Child, Child]]:
         with self._start(arena, candidate) as ours, self._start(arena, reference) as theirs:
             yield ours, theirs
-
-    def _blame(self, problem: Problem, failure: Failure) -> SetupError:
-        """Why the seed kernel cannot be measured against."""
-        if failure.kind is FailureKind.TIMEOUT:
-            return SetupError(
-                f"the seed kernel of {problem.name} is too slow for device_cap_s = "
-                f"{self._device_cap_s:g}: raise it, or make the problem's cases smaller"
-            )
-        return ProblemError(
-            f"the seed kernel of {problem.name} failed ({failure.kind}: {failure.message}): "
-            "mend it, or the problem's reference.py if that is wrong"
-        )
 
     def _store(self, problem: Problem, rng: np.random.Generator) -> _Store:
         with self._lock:
@@ -403,11 +412,44 @@ class MeasuringBackend(ABC, Generic[P]):
             noise = self._noise.get(problem.id)
         return noise is None or time.monotonic() - noise.measured > _NOISE_LASTS_S
 
-    def _take_noise(self, problem: Problem, outcome: Timing | Failure) -> None:
+    def _renew_noise(self, problem: Problem, rng: np.random.Generator) -> float:
+        """Measure the noise floor, and return the device seconds that it took.
+
+        Where that does not work, the last one or a cautious one is used for five minutes.
+        """
+        cap_s = _NOISE_SHARE * self._device_cap_s
+        try:
+            outcome, spent_s = self._contest(problem, problem.seed_source, rng, "screening", cap_s)
+        except MachineBusy as busy:
+            outcome, spent_s = Failure(kind=FailureKind.TIMEOUT, message=str(busy)), cap_s
         if isinstance(outcome, Timing):
-            with self._lock:
-                self._noise[problem.id] = _Noise(noise_floor(outcome), time.monotonic())
+            self._take_noise(problem, noise_floor(outcome))
+            return spent_s
+        with self._lock:
+            known = self._noise.get(problem.id)
+        log2 = known.log2 if known else _CAUTIOUS_NOISE_LOG2
+        self._take_noise(problem, log2, age_s=_NOISE_LASTS_S - _NOISE_AGAIN_S)
+        _log.warning(
+            "The noise floor of %s could not be measured (%s). %s of %.1f%% is used until it can.",
+            problem.name,
+            outcome.message,
+            "The last one," if known else "A cautious one,",
+            100 * (2**log2 - 1),
+        )
+        return spent_s
 
+    def _take_reference(self, problem: Problem, outcome: Timing | Failure) -> None:
+        if isinstance(outcome, Timing):
+            self._take_noise(problem, noise_floor(outcome))
+        elif outcome.kind is FailureKind.TIMEOUT:
+            cap_s = self._device_cap_s
+            raise SetupError(
+                f"the seed kernel of {problem.name} is too slow to be measured in {cap_s:g} s "
+                f"({outcome.message}): make the cases in problem.toml smaller, or write "
+                f"`device_cap_s = {3 * cap_s:g}` under [backend] in search.toml and run "
+                "`kernelcast search --config search.toml`"
+            )
 
-def _load_timeout(deadline: float) -> float:
-    return max(0.0, min(_LOAD_TIMEOUT_S, deadline - time.perf_counter()))
+    def _take_noise(self, problem: Problem, log2: float, age_s: float = 0.0) -> None:
+        with self._lock:
+            self._noise[problem.id] = _Noise(log2, time.monotonic() - age_s)

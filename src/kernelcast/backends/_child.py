@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelcast.backends._arena import Arena
+from kernelcast.backends._patience import Patience, cpu_clock, innermost
 from kernelcast.backends._sandbox import Confined, Grant, Sandbox
 from kernelcast.backends._worker import CONFINED, LOAD_FAILED, LOADED
 from kernelcast.errors import SetupError
@@ -34,7 +35,8 @@ from kernelcast.types import Failure, FailureKind
 _REPLY = struct.Struct("<qq")
 _CONFINED, _LOADED = _REPLY.pack(CONFINED, 0), _REPLY.pack(LOADED, 0)
 _LAST_BREATH_S = 0.2
-_STARVED = 0.5  # of the time it had, as CPU time of all its threads
+STARVED = 0.5  # of a core: less than that is starvation
+_WAKING_S = 1e-3  # what a request may take beyond its CPU time on a quiet machine
 
 
 class Child(ABC):
@@ -42,11 +44,17 @@ class Child(ABC):
 
     Candidate and reference are confined alike, or the comparison would not be fair. The kernel is
     loaded by `load`, which must answer before anything else; after a failure the process is dead.
-    One that gave no answer in time, and did not compute for most of it, was `starved`: it waited
-    for something, or the machine stalled. A request is a nonce and so many 64-bit `words`; the
-    reply is the nonce and a result, 0 for success. The worker gets the numbers of its memory,
-    request and reply descriptors as its last arguments.
+    A request is a nonce and so many 64-bit `words`; the reply is the nonce and a result, 0 for
+    success. The worker gets the numbers of its memory, request and reply descriptors as its last
+    arguments.
+
+    A process that gets no core is waited for beyond the limit of a request (see `Patience`), but
+    not beyond the `deadline` (of `time.perf_counter`). If it gives no answer by then, it is
+    `starved`: the machine is busy, and nothing is known about the kernel. Of `wall_s` seconds of
+    requests so far, the process was given a core for `given_s`.
     """
+
+    on_cpu = True  # whether the kernel computes in this process, and not on a device
 
     def __init__(
         self,
@@ -97,7 +105,10 @@ class Child(ABC):
         self._cpu_clock: int | None = None
         self._cpu_seen_s = 0.0
         self.idle_cpu_s = 0.0
-        self.starved = False
+        self.deadline = math.inf
+        self.wall_s = self.given_s = 0.0
+        self.share = 1.0  # of a core, in a request that ended in starvation
+        self._computed_s = 0.0  # in a request that was not answered
 
     # ------------------------------------------------------------------ what a language adds
 
@@ -136,12 +147,18 @@ class Child(ABC):
         """Whether the process is there to answer."""
         return self._process.alive
 
+    @property
+    def starved(self) -> bool:
+        """Whether it gave no answer because it got no core."""
+        return self.share < STARVED
+
     def load(self, timeout_s: float) -> Failure | None:
         """Wait until the kernel is loaded."""
         deadline = time.perf_counter() + timeout_s
         said = b""
         while said != _CONFINED + _LOADED:
-            ready = self._poll.poll(max(0, math.ceil((deadline - time.perf_counter()) * 1e3)))
+            left_s = max(0.0, deadline - time.perf_counter())
+            ready = self._poll.poll(math.ceil(left_s * 1e3)) or self._wait_longer(timeout_s)
             if not ready:
                 return self._timeout(timeout_s)
             more = b""
@@ -150,8 +167,8 @@ class Child(ABC):
             said += more
             if not more or not (_CONFINED + _LOADED).startswith(said):
                 return self._obituary() if said.startswith(_CONFINED) else self._unconfined()
-        self._worker_pid = _innermost(self.pid)
-        self._cpu_clock = (~self._worker_pid << 3) | 2  # as clock_getcpuclockid makes it
+        self._worker_pid = innermost(self.pid)
+        self._cpu_clock = cpu_clock(self._worker_pid)
         self._cpu_seen_s = self._cpu_s()
         return None
 
@@ -172,10 +189,9 @@ class Child(ABC):
             os.write(self._request_fd, request)
         except BrokenPipeError:
             return self._obituary()
-        ready = self._poll.poll(timeout_ms)
+        ready = self._poll.poll(timeout_ms) or self._wait_longer(timeout_s)
         ended_ns = time.perf_counter_ns()
         if not ready:
-            self.starved = self._cpu_s() - self._cpu_seen_s < _STARVED * timeout_s
             return self._timeout(timeout_s)
         if not any(fd == self._reply_fd for fd, _ in ready):
             return self._obituary()
@@ -185,14 +201,17 @@ class Child(ABC):
         if len(said) != _REPLY.size or _REPLY.unpack(said)[0] != nonce:
             self._process.end()
             return Failure(kind=FailureKind.CHEATING, message="it forged a reply")
+        seconds = (ended_ns - started_ns) * 1e-9
+        cpu_before_s = self._cpu_seen_s
         if working:
             self._cpu_seen_s = self._cpu_s()
         else:
             self.audit()
+        self._count(seconds, self._cpu_seen_s - cpu_before_s + _WAKING_S)
         if result := _REPLY.unpack(said)[1]:
             self._process.end()
             return self._refused(result)
-        return (ended_ns - started_ns) * 1e-9
+        return seconds
 
     def place(self, cores: Iterable[int]) -> None:
         """Where its main thread is to run from its next request on; a wish, not a limit."""
@@ -213,6 +232,25 @@ class Child(ABC):
                 return time.clock_gettime(self._cpu_clock)
         return self._cpu_seen_s
 
+    def _count(self, wall_s: float, cpu_s: float) -> None:
+        self.wall_s += wall_s
+        self.given_s += min(wall_s, cpu_s) if self.on_cpu else wall_s
+
+    def _wait_longer(self, limit_s: float) -> list[tuple[int, int]]:
+        """A limit has passed: what became ready while the process is starved, if anything."""
+        patience = Patience(self.pid, limit_s, self._cpu_seen_s, self.deadline)
+        while True:
+            left_s = patience.left_s()
+            # Also when no time is left: it may have answered since the last look.
+            if ready := self._poll.poll(math.ceil(left_s * 1e3)):
+                return ready
+            if left_s == 0.0:
+                waited_s, self._computed_s = patience.waited_s, patience.computed_s
+                given_s = self._computed_s if patience.starved else waited_s
+                self._count(waited_s, given_s)
+                self.share = min(1.0, given_s / waited_s)
+                return []
+
     def _unconfined(self) -> Failure:
         """It ended before anything untrusted was touched, so the kernel is not to blame."""
         self._process.ended_within(_LAST_BREATH_S)
@@ -223,7 +261,10 @@ class Child(ABC):
 
     def _timeout(self, timeout_s: float) -> Failure:
         self._process.end()
-        return Failure(kind=FailureKind.TIMEOUT, message=f"no answer within {timeout_s:.2f} s")
+        message = f"no answer within {timeout_s:.2f} s"
+        if self.on_cpu:
+            message += f", of which it computed for {self._computed_s:.2f} s"
+        return Failure(kind=FailureKind.TIMEOUT, message=message)
 
     def _obituary(self) -> Failure:
         """Why there is no proper answer. A process that already ended keeps its own status."""
@@ -262,18 +303,6 @@ class Child(ABC):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _innermost(pid: int) -> int:
-    """The worker within its launchers, by its number out here; it may start no process itself."""
-    while True:
-        try:
-            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        except OSError:
-            return pid
-        if not children:
-            return pid
-        pid = int(children[0])
 
 
 def _signal_name(number: int) -> str:

@@ -19,7 +19,7 @@ from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import Child
 from kernelcast.backends._inputs import FreshInputs
 from kernelcast.backends._overtime import Overtime
-from kernelcast.backends._timing import OutOfTime, Precision, not_in_time, time_pairs
+from kernelcast.backends._timing import OutOfTime, Precision, time_pairs
 from kernelcast.backends._verify import Errors, Image, Sample, differences
 from kernelcast.expression import evaluate
 from kernelcast.types import Device, Failure, FailureKind, Timing
@@ -32,7 +32,7 @@ Slots = NDArray[np.uint8]
 
 
 class ReferenceLost(Exception):
-    """The reference's process failed; the candidate is not to blame."""
+    """The reference's process failed. The candidate has not failed."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -63,6 +63,7 @@ class Envelope:
         self._call_limit_s: dict[str, float] = dict.fromkeys(arena.cases, math.inf)
         self.overtime = Overtime(candidate, reference)
         self._flush = np.zeros(0, np.uint8)
+        candidate.deadline = reference.deadline = deadline
         # Cores differ, in speed and in company: a comparison is made on one of them.
         candidate.core = reference.core = int(rng.choice(candidate.cores))
 
@@ -73,17 +74,17 @@ class Envelope:
         device: Device,
         flush_bytes: int = 0,
     ) -> Timing | Failure:
-        """Verify on every sample, then time; the first failure ends it."""
+        """Verify on every sample, then time; the first failure ends it.
+
+        Raises:
+            OutOfTime: The deadline passed, or a process was starved, before the first round ended.
+            ReferenceLost: The reference failed.
+        """
         self._flush = np.zeros(flush_bytes, np.uint8)
         timed = [case.name for case in self._arena.problem.timed_cases]
         if failure := self._verify(samples):
             return failure
-        try:
-            outcome = time_pairs(timed, self, self._rng, precision, self._deadline)
-        except ReferenceLost as lost:
-            if lost.failure.kind is not FailureKind.TIMEOUT:
-                raise
-            return not_in_time()
+        outcome = time_pairs(timed, self, self._rng, precision, self._deadline)
         return self._plausible(outcome, device)
 
     # ------------------------------------------------------------------------- verification
@@ -147,7 +148,7 @@ class Envelope:
             slot[:] = image.content
         if self._flush.size:
             self._flush += 1
-        seconds = self._in_time(self._timed(child, case, calls))
+        seconds = self._timed(child, case, calls)
         if candidate:
             # What counts is what is there when the reply is.
             slots = self._slots(child, case, calls)
@@ -166,7 +167,7 @@ class Envelope:
         seconds = 0.0
         for index in self._rng.permutation(2):
             child = (self._candidate, self._reference)[index]
-            taken = self._in_time(child.idle(case, calls, self._limit_s(case, calls)))
+            taken = self._in_time(child, child.idle(case, calls, self._limit_s(case, calls)))
             if isinstance(taken, Failure):
                 if child is self._candidate:
                     return taken
@@ -217,19 +218,22 @@ class Envelope:
         return child.memory[self._base : self._base + calls * stride].reshape(calls, stride)
 
     def _timed(self, child: Child, case: str, calls: int) -> float | Failure:
-        seconds = child.run(case, calls, self._base, self._limit_s(case, calls))
+        limit_s = self._limit_s(case, calls)
+        seconds = self._in_time(child, child.run(case, calls, self._base, limit_s))
         if child is self._candidate and not isinstance(seconds, Failure):
             self.overtime.worked(seconds)
         return seconds
 
-    def _in_time(self, seconds: float | Failure) -> float | Failure:
-        """What a request took, unless only the deadline ended it."""
-        cut = isinstance(seconds, Failure) and seconds.kind is FailureKind.TIMEOUT
-        if cut and time.perf_counter() >= self._deadline:
+    def _in_time(self, child: Child, seconds: float | Failure) -> float | Failure:
+        """What a request took, unless the deadline or a busy machine ended it."""
+        late = isinstance(seconds, Failure) and seconds.kind is FailureKind.TIMEOUT
+        if late and (child.starved or time.perf_counter() >= self._deadline):
             raise OutOfTime
         return seconds
 
     def _limit_s(self, case: str, calls: int) -> float:
-        """What a request of so many calls may take from now."""
-        limit_s = _TIMEOUT_SLACK_S + calls * self._call_limit_s[case]
-        return max(0.0, min(limit_s, self._deadline - time.perf_counter()))
+        """What a request of so many calls may take from now, never nothing."""
+        left_s = self._deadline - time.perf_counter()
+        if left_s <= 0.0:
+            raise OutOfTime
+        return min(_TIMEOUT_SLACK_S + calls * self._call_limit_s[case], left_s)

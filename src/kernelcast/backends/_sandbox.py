@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, get_args
 
 from kernelcast.backends import _confine
+from kernelcast.backends._patience import Patience
 from kernelcast.errors import SetupError
 
 Level = Literal["S0", "S1", "S2", "S3", "S4"]
@@ -582,14 +583,23 @@ class Confined:
         return self._process.poll() is None
 
     def ended_within(self, timeout_s: float) -> bool:
-        """Whether it ends in time; `Popen.wait` would look only every 50 ms."""
+        """Whether it ends within a limit (see `Patience`).
+
+        `Popen.wait` would look only every 50 ms.
+        """
         if not self.alive:
             return True
         pidfd = os.pidfd_open(self.pid)  # not reaped yet, so the number is still its own
         try:
             poll = select.poll()
             poll.register(pidfd, select.POLLIN)
-            return bool(poll.poll(int(timeout_s * 1e3) + 1))
+            if poll.poll(int(timeout_s * 1e3) + 1):
+                return True
+            patience = Patience(self.pid, timeout_s)
+            while left_s := patience.left_s():
+                if poll.poll(int(left_s * 1e3) + 1):
+                    return True
+            return False
         finally:
             os.close(pidfd)
 

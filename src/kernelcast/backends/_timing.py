@@ -21,16 +21,11 @@ from typing import Protocol
 
 import numpy as np
 
-from kernelcast.types import CaseTiming, Effort, Failure, FailureKind, Timing
+from kernelcast.types import CaseTiming, Effort, Failure, Timing
 
 
 class OutOfTime(Exception):
-    """The deadline cut a request short that might have been answered: nobody is to blame."""
-
-
-def not_in_time() -> Failure:
-    """What becomes of a measurement that the deadline leaves nothing of."""
-    return Failure(kind=FailureKind.TIMEOUT, message="not measured in the time there was")
+    """The time for a measurement ended before a request was answered. No kernel has failed."""
 
 
 class Contest(Protocol):
@@ -217,8 +212,11 @@ def time_pairs(
 ) -> Timing | Failure:
     """Time the candidate against the reference, or pass on the first failure.
 
-    No block is begun that would not end before `deadline` (of `time.perf_counter`). If one does
-    not, because the machine stalled, it does not count and the timing is unresolved.
+    No block is begun that would not end before `deadline` (of `time.perf_counter`). A block that
+    does not end in time does not count, and the timing is unresolved.
+
+    Raises:
+        OutOfTime: The time ended before the first block did.
     """
     duels = [_Duel(contest, case) for case in cases]
     rounds: list[float] = []
@@ -247,7 +245,7 @@ def time_pairs(
                 break
     except OutOfTime:
         if not rounds:
-            return not_in_time()
+            raise
         cut_short = True
     timed = [duel.timing(len(rounds)) for duel in duels]
     return Timing(

@@ -521,6 +521,7 @@ class OpenClChild(LaunchingChild):
         arrays, dimensions = len(problem.arguments), len(problem.dimensions)
         self._launches = dict.fromkeys(arena.cases, program.launch)
         self._threads = threads
+        self.on_cpu = threads > 0
         self._seals = threads > 0
         self._launched: set[str] = set()
         super().__init__(

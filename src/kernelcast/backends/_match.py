@@ -1,0 +1,167 @@
+"""A match: one source against the seed kernel, repeated until there is a verdict.
+
+Every attempt has new processes and new inputs. Two things are no verdict. The first is doubt: the
+seed kernel's process failed, or the candidate took CPU time outside of its calls, which a busy
+machine may charge to an honest kernel. The attempt is repeated at once, twice at most. The second
+is a busy machine: time ran out while the processes got less than half of a core, and in all less
+CPU time than the match may take. The match then pauses, says so, and repeats the attempt with twice
+the time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kernelcast.backends._arena import Arena
+from kernelcast.backends._child import STARVED, Child
+from kernelcast.backends._envelope import Envelope, ReferenceLost
+from kernelcast.backends._inputs import FreshInputs
+from kernelcast.backends._timing import OutOfTime, Precision
+from kernelcast.backends._verify import Sample
+from kernelcast.types import Device, Failure, FailureKind, Timing
+
+_LOAD_TIMEOUT_S = 20.0
+_CLEANUP_MARGIN_S = 0.5
+_REPEATS = 2
+_LONGEST_PAUSE_S = 30.0
+_MOST_PATIENCE = 8
+
+_log = logging.getLogger("kernelcast.backends")
+
+
+class MachineBusy(Exception):
+    """No attempt ended in a verdict, because the machine gave the kernels too little CPU time."""
+
+    def __init__(self, share: float, seconds: float) -> None:
+        super().__init__(
+            f"the machine was too busy: it gave the kernels {share:.0%} of a core for "
+            f"{_spoken(seconds)}"
+        )
+
+
+@dataclass
+class Match:
+    """What the attempts of one match have in common. `device_s` is what they took so far.
+
+    An attempt may take `cap_s`, and `device_s` never exceeds it: what a busy machine adds is not
+    charged, nor are pauses.
+    """
+
+    arena: Arena
+    start: Callable[[], AbstractContextManager[tuple[Child, Child]]]
+    draw: Callable[[], tuple[Sequence[Sample], Mapping[str, FreshInputs]]]
+    rng: np.random.Generator
+    precision: Precision
+    device: Device
+    flush_bytes: int
+    cap_s: float
+    tries: int
+    pause: Callable[[float], object]
+    device_s: float = field(default=0.0, init=False)
+
+    def play(self) -> Timing | Failure:
+        """The verdict on the candidate.
+
+        Raises:
+            ReferenceLost: The seed kernel failed in every attempt.
+            MachineBusy: The machine was too busy in every attempt.
+        """
+        began = time.perf_counter()
+        repeats = pauses = 0
+        while True:
+            attempt = self._attempt(min(2**pauses, _MOST_PATIENCE))
+            if attempt.starved:
+                pauses += 1
+                if pauses < self.tries:
+                    self._rest(attempt.share, pauses)
+                elif isinstance(attempt.outcome, Timing):
+                    return attempt.outcome
+                else:
+                    raise MachineBusy(attempt.share, time.perf_counter() - began)
+            elif attempt.doubtful and repeats < _REPEATS:
+                repeats += 1
+            elif isinstance(attempt.outcome, ReferenceLost):
+                raise attempt.outcome
+            else:
+                return attempt.outcome
+
+    def _rest(self, share: float, pauses: int) -> None:
+        pause_s = min(2.0 ** (pauses - 1), _LONGEST_PAUSE_S)
+        _log.warning(
+            "The machine is busy: the kernels got %.0f%% of a core. Pausing for %g s before "
+            "measuring %s again (try %d of %d).",
+            100 * share,
+            pause_s,
+            self.arena.problem.name,
+            pauses + 1,
+            self.tries,
+        )
+        self.pause(pause_s)
+
+    def _attempt(self, patience: int) -> _Attempt:
+        with self.start() as (candidate, reference):
+            # The processes start while the inputs are drawn, and then wait for their first request.
+            samples, fresh = self.draw()
+            # What the device's runtime takes to load is not device time.
+            if failure := reference.load(_LOAD_TIMEOUT_S):
+                starved = reference.starved
+                return _Attempt(ReferenceLost(failure), reference.share, starved, doubtful=True)
+            started = time.perf_counter()
+            deadline = started + patience * self.cap_s - _CLEANUP_MARGIN_S
+            try:
+                candidate.deadline = deadline
+                if failure := candidate.load(min(_LOAD_TIMEOUT_S, self.cap_s)):
+                    return _Attempt(failure, candidate.share, candidate.starved)
+                envelope = Envelope(self.arena, candidate, reference, fresh, self.rng, deadline)
+                return self._measured(envelope, samples, candidate, reference)
+            finally:
+                self.device_s = min(self.cap_s, self.device_s + time.perf_counter() - started)
+
+    def _measured(
+        self, envelope: Envelope, samples: Sequence[Sample], candidate: Child, reference: Child
+    ) -> _Attempt:
+        outcome: Timing | Failure | ReferenceLost
+        started, cpu_before_s = time.perf_counter(), time.thread_time()
+        out_of_time = doubtful = False
+        try:
+            outcome = envelope.measure(samples, self.precision, self.device, self.flush_bytes)
+        except OutOfTime:
+            message = "not measured in the time there was"
+            outcome = Failure(kind=FailureKind.TIMEOUT, message=message)
+            out_of_time = True
+        except ReferenceLost as lost:
+            outcome = lost
+            doubtful = lost.failure.kind in (FailureKind.CRASH, FailureKind.TIMEOUT)
+        else:
+            doubtful = envelope.overtime.found
+            if isinstance(outcome, Timing):
+                rounds = len(outcome.cases[0].log2_ratios)
+                out_of_time = rounds < min(self.precision.fewest_rounds, self.precision.max_rounds)
+        # The machine is judged by what it gives to this thread and to the reference: a candidate
+        # that sleeps gets little too. One that wanted a core and got none speaks for itself.
+        given_s = time.thread_time() - cpu_before_s + reference.given_s
+        wall_s = time.perf_counter() - started - candidate.wall_s
+        share = min(given_s / wall_s, candidate.share, reference.share)
+        had_its_time = given_s + candidate.given_s >= self.cap_s - _CLEANUP_MARGIN_S
+        starved = out_of_time and share < STARVED and not had_its_time
+        return _Attempt(outcome, share, starved, doubtful)
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """What an attempt showed, and the share of a core that the processes got."""
+
+    outcome: Timing | Failure | ReferenceLost
+    share: float
+    starved: bool
+    doubtful: bool = False
+
+
+def _spoken(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds >= 90.0 else f"{seconds:.0f} seconds"

@@ -1,0 +1,80 @@
+"""Patience: what a limit in seconds means for a process on a busy machine.
+
+A limit counts the time that the process computes or sleeps. A process that wants to compute and
+gets no core is starved, and is waited for longer, up to eight limits.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import suppress
+from pathlib import Path
+
+_MOST_LIMITS = 8
+_COMPUTED = 0.9  # of a limit, as CPU time: as good as all of it
+_NOT_RUNNABLE = "SZX"  # states of a thread in /proc: asleep, ended
+
+
+class Patience:
+    """How much longer to wait for a process, after a limit has passed.
+
+    Args:
+        pid: The process, or the launcher that it runs in.
+        limit_s: The limit.
+        cpu_before_s: CPU seconds of the process when it began.
+        deadline: When to give up in any case, of `time.perf_counter`.
+    """
+
+    def __init__(
+        self, pid: int, limit_s: float, cpu_before_s: float = 0.0, deadline: float = math.inf
+    ) -> None:
+        self._pid = pid
+        self._limit_s = limit_s
+        self._cpu_before_s = cpu_before_s
+        self._started = time.perf_counter() - limit_s
+        self._until = min(self._started + _MOST_LIMITS * limit_s, deadline)
+        self.computed_s = 0.0
+        self.waited_s = limit_s
+        self.starved = False
+
+    def left_s(self) -> float:
+        """Look at the process, and say how long to wait until the next look; 0 to give up."""
+        worker = innermost(self._pid)
+        with suppress(OSError):
+            self.computed_s = time.clock_gettime(cpu_clock(worker)) - self._cpu_before_s
+        self.starved = self.computed_s < _COMPUTED * self._limit_s and _wants_core(worker)
+        now = time.perf_counter()
+        self.waited_s = now - self._started
+        if not self.starved:
+            return 0.0
+        return max(0.0, min(self._limit_s - self.computed_s, self._until - now))
+
+
+def innermost(pid: int) -> int:
+    """The worker within its launchers, by its number out here; it may start no process itself."""
+    while True:
+        try:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except OSError:
+            return pid
+        if not children:
+            return pid
+        pid = int(children[0])
+
+
+def cpu_clock(pid: int) -> int:
+    """The clock of a process's CPU time, as clock_getcpuclockid(3) makes it."""
+    return (~pid << 3) | 2
+
+
+def _wants_core(pid: int) -> bool:
+    """Whether a thread of the process is ready to run, stopped, or waits for a disk.
+
+    The threads of a process that waits for something else all sleep.
+    """
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):
+            if stat.read_text().rpartition(")")[2].split()[0] not in _NOT_RUNNABLE:
+                return True
+    return False
