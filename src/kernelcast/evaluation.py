@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelcast.bins import DEFAULT_BINS, Bins
+from kernelcast.certainty import consult
 from kernelcast.dataset.trials import Trial, Trials
 from kernelcast.distribution import Distribution
 from kernelcast.protocols import Forecaster
@@ -153,7 +154,7 @@ def ask(make: Callable[[], Forecaster], questions: Iterable[Questions]) -> list[
         forecaster, search = make(), each.search
         if not search.ordered:
             trials = [search.trials[at] for at in sorted(each.asked)]
-            told = forecaster.forecast([trial.query for trial in trials])
+            told = consult(forecaster, [trial.query for trial in trials])
             answers += [
                 Answer(number, search.group, forecast, trial)
                 for forecast, trial in zip(told, trials, strict=True)
@@ -161,7 +162,7 @@ def ask(make: Callable[[], Forecaster], questions: Iterable[Questions]) -> list[
             continue
         for at, trial in enumerate(search.trials):
             if at in each.asked:
-                (forecast,) = forecaster.forecast([trial.query])
+                (forecast,) = consult(forecaster, [trial.query])
                 answers.append(Answer(number, search.group, forecast, trial))
             if trial.observation is not None:
                 forecaster.learn([trial.observation])
@@ -183,7 +184,7 @@ def ask_at_once(
     told: dict[int, Forecast] = {}
     with ThreadPoolExecutor(max_workers=max(1, forecaster.concurrency)) as pool:
         waiting = {
-            pool.submit(forecaster.forecast, [query]): at for at, query in enumerate(queries)
+            pool.submit(consult, forecaster, [query]): at for at, query in enumerate(queries)
         }
         try:
             for done in as_completed(waiting):

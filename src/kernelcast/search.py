@@ -20,6 +20,7 @@ from typing import Any
 
 from kernelcast import scoring
 from kernelcast.canonical import kernel_id
+from kernelcast.certainty import consult
 from kernelcast.errors import BudgetExceeded, SetupError
 from kernelcast.events import (
     BudgetChanged,
@@ -595,7 +596,7 @@ class Search:
         def work() -> tuple[list[Evidence], list[Forecast]]:
             informed = [self._inspect(query) for query in queries] if self.spec.inspect else queries
             evidence = [query.evidence for query in informed if query.evidence is not None]
-            return evidence, forecaster.forecast(informed)
+            return evidence, consult(forecaster, informed)
 
         def done(answer: tuple[list[Evidence], list[Forecast]]) -> None:
             self._thinking.difference_update(keys)

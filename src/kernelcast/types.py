@@ -242,7 +242,9 @@ class Failure(Record):
     def headline(self) -> str:
         """The line of the message that says the most: a compiler's first error, else the first."""
         lines = [line.strip() for line in self.message.splitlines() if line.strip()]
-        return next((line for line in lines if "error" in line), lines[0] if lines else "")
+        errors = [line for line in lines if "error" in line]
+        named = [line for line in errors if "error:" in line]  # not the count of them
+        return next(iter((*named, *errors, *lines)), "")
 
     def is_like(self, other: Failure) -> bool:
         """Whether both are of one kind and their headlines differ in nothing but numbers."""
@@ -462,7 +464,8 @@ class Forecast(Record):
     """P(failure by cause), and a density over log2 speedup against a measured anchor if it runs.
 
     `uncorrected` is what recalibration was given, `stages` what a cascade asked, in order. An
-    `objection` says why hardware should not be spent, in words for the proposer.
+    `objection` says why hardware should not be spent, in words for the proposer. `is_prior` says
+    that no measured kernel like this one is known: the forecast is what holds of any kernel.
     """
 
     forecaster: str
@@ -477,11 +480,33 @@ class Forecast(Record):
     objection: str = ""
     uncorrected: Forecast | None = None
     stages: tuple[Stage, ...] = ()
+    is_prior: bool = False
 
     @property
     def p_ok(self) -> float:
         """Probability that the kernel compiles, runs and is right."""
         return max(0.0, 1.0 - sum(self.failure.values()))
+
+    def given(self, evidence: Evidence | None) -> Forecast:
+        """The same forecast in agreement with what compiling showed.
+
+        A kernel that does not compile has no other outcome. One that compiles has no chance of a
+        compile error, and its other outcomes keep their proportions.
+        """
+        if evidence is None:
+            return self
+        if evidence.failure is not None:
+            return self.model_copy(update={"failure": {evidence.failure.kind: 1.0}})
+        if FailureKind.COMPILE_ERROR not in self.failure:
+            return self
+        others = {
+            kind: chance
+            for kind, chance in self.failure.items()
+            if kind is not FailureKind.COMPILE_ERROR
+        }
+        left = self.p_ok + sum(others.values())
+        failure = {kind: chance / left for kind, chance in others.items()} if left else {}
+        return self.model_copy(update={"failure": failure})
 
     def against_reference(self) -> Distribution:
         """The same density, over log2 speedup against the problem's reference."""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kernelcast import scoring
+from kernelcast.certainty import consult
 from kernelcast.events import Decided, Event, Forecasted, Measured, Proposed, RunSpec, RunStarted
 from kernelcast.forecasters.cascade import CascadeForecaster
 from kernelcast.forecasters.critic import CriticForecaster
@@ -74,7 +75,7 @@ def criticised(
             "claim": Claim(idea="it is faster", moves=moves),
         }
     )
-    (answer,) = (forecaster or CriticForecaster()).forecast([query])
+    (answer,) = consult(forecaster or CriticForecaster(), [query])
     assert isinstance(answer, Forecast)
     return answer
 

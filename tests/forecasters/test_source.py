@@ -18,7 +18,7 @@ from kernelcast.testing import (
     make_query,
     synthetic_problem,
 )
-from kernelcast.types import Evidence, Failure, FailureKind, Kernel, Observation, Query
+from kernelcast.types import Failure, FailureKind, Kernel, Observation, Query
 
 PROBLEM = synthetic_problem()
 FASTER = "import torch\n\ndef run(x):\n    return torch.compile(lambda y: y * 2)(x)\n"
@@ -77,12 +77,20 @@ def test_strange_words_draw_a_forecast_towards_the_usual() -> None:
     assert unknown.sum() == pytest.approx(1.0)
 
 
-def test_a_kernel_that_did_not_compile_will_not_run() -> None:
-    failure = Failure(kind=FailureKind.COMPILE_ERROR, message="no")
-    evidence = Evidence(kernel_id="x", toolchain="t", failure=failure)
-    query = make_query(text(FASTER)).model_copy(update={"evidence": evidence})
-    (forecast,) = SourceForecaster().forecast([query])
-    assert forecast.failure == {FailureKind.COMPILE_ERROR: pytest.approx(0.98)}
+def test_a_source_is_familiar_if_its_language_and_words_are_those_of_the_training_texts() -> None:
+    vocabulary = SourceModel.load().header.vocabulary
+    words = "\n".join(word for word in vocabulary if word.isidentifier())
+    strange = SourceForecaster()
+    queries = [
+        make_query(Kernel(id="a", language="cuda", source=words)),
+        make_query(Kernel(id="b", language="cpp", source=words)),
+        make_query(text(FASTER)),
+    ]
+    assert [each.is_prior for each in strange.forecast(queries)] == [False, True, True]
+    strange.learn([start()])
+    assert strange.forecast(queries)[2].is_prior
+    strange.learn([failed(text(f"{FASTER}\nz = 1\n"))])
+    assert not strange.forecast(queries)[2].is_prior
 
 
 def test_the_order_of_a_pool_does_not_depend_on_the_order_of_asking() -> None:

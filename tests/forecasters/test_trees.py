@@ -117,6 +117,16 @@ def test_before_the_third_lesson_it_is_wide_about_the_mean() -> None:
     assert density.cdf(density.quantile(0.5) + 1.5) == pytest.approx(0.841, abs=0.01)
 
 
+def test_without_a_measurement_here_or_elsewhere_it_is_a_prior() -> None:
+    kernels = synthetic_kernels(3, seed=6)
+    parameters = kernels[0].parameters
+    assert parameters is not None
+    known = DeviceTimes("another", {canonical_parameters(parameters): 1.0})
+    assert all(each.is_prior for each in ask(TreesForecaster(), kernels))
+    assert not any(each.is_prior for each in ask(TreesForecaster(lambda *_: [known]), kernels))
+    assert not any(each.is_prior for each in ask(taught(observe(kernels[:1])), kernels))
+
+
 def test_a_forecast_is_seen_from_its_anchor(forecaster: TreesForecaster) -> None:
     (kernel,) = synthetic_kernels(1, seed=4)
     here, there = forecaster.forecast(

@@ -116,7 +116,9 @@ class CppBackend(MeasuringBackend[Path]):
         """One library for all cases; size and mix of its code, and what it wants of others."""
         (folder / "kernel.cpp").write_text(source, encoding="utf-8")
         self._sandbox.own(folder)
-        linker = (f"-Wl,--require-defined={problem.entry}", "-Wl,-z,defs")
+        linker = ["-Wl,-z,defs"]
+        if problem.arguments:  # else the problem is unstated, and so is its entry
+            linker.append(f"-Wl,--require-defined={problem.entry}")
         command = [*self._command, *linker, "kernel.cpp", "-o", "kernel.so"]
         started = time.perf_counter()
         with (folder / "messages").open("wb") as messages:

@@ -15,14 +15,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from pathlib import PurePath
+from functools import lru_cache
+from pathlib import Path, PurePath
 from typing import Any
 
 from kernelcast.canonical._c import reduce_c
 from kernelcast.canonical._lexer import Token, lex_c, lex_python, print_c
 from kernelcast.canonical._python import plain_python, reduce_python
 from kernelcast.errors import SetupError
-from kernelcast.types import Language
+from kernelcast.types import Kernel, Language
 
 __all__ = [
     "C_FAMILY",
@@ -33,6 +34,7 @@ __all__ = [
     "fingerprint",
     "kernel_id",
     "language_of",
+    "read_kernel",
     "similarity",
     "tokens",
 ]
@@ -50,11 +52,26 @@ _ENDINGS: Mapping[str, Language] = {
 }
 _SHINGLE = 4
 _SKETCH = 256
+_SOURCES_KEPT = 2048
 
 
 def language_of(path: PurePath) -> Language | None:
     """The kernel language that a file's ending names, None where it names none."""
     return _ENDINGS.get(path.suffix)
+
+
+def read_kernel(path: Path) -> Kernel:
+    """The kernel in a file, in the language that its ending names."""
+    language = language_of(path)
+    if language is None:
+        raise SetupError(f"{path} is no kernel file: known endings are {', '.join(_ENDINGS)}")
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(f"{path} cannot be read as source text: {error}; remove it") from error
+    if "\0" in source:
+        raise SetupError(f"{path} is binary, not source text: remove it or name another file")
+    return Kernel(id=kernel_id(source, language), language=language, source=source)
 
 
 def canonical_parameters(parameters: Mapping[str, Any]) -> str:
@@ -77,6 +94,7 @@ def kernel_id(source: str, language: str) -> str:
     return hashlib.sha256(named.encode()).hexdigest()[:32]
 
 
+@lru_cache(maxsize=_SOURCES_KEPT)
 def canonical_source(source: str, language: str, entry: str | None = None) -> str:
     """The same program without what only a reader would see, under numbers for names.
 

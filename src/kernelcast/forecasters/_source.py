@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -59,9 +60,9 @@ CLASS_EDGES = (
     2.0,
 )
 GROUP_OF_CLASS = np.repeat([0, 1, 2], (5, 3, 5))  # slower, tie, faster
-_EVIDENCE_FAILURE = 0.98
 _OWN_WEIGHT = 20.0  # measurements until the run's own record weighs as much as the trees
 _LEAST_CHANCE = 1e-6
+_WORDS_SHARED = 28  # 95% of the texts that the shipped trees read hold so many of their 240 words
 
 
 class Header(Record):
@@ -138,6 +139,17 @@ class SourceModel:
     def features(self) -> SourceFeatures:
         """The layout of the rows these trees read."""
         return SourceFeatures(self.header.vocabulary)
+
+    @cached_property
+    def languages(self) -> frozenset[str]:
+        """The languages of the training texts, by the range that LightGBM keeps of each column."""
+        ranges = re.search(r"^feature_infos=(.*)$", self.trees["density"], re.MULTILINE)
+        stated = ranges[1].split() if ranges else ()
+        return frozenset(
+            column.removeprefix("is ")
+            for column, spread in zip(self.features.columns, stated, strict=False)
+            if column.startswith("is ") and spread != "[0:0]"
+        )
 
     @cached_property
     def _boosters(self) -> Mapping[str, lightgbm.Booster]:
@@ -266,8 +278,9 @@ class SourceForecaster:
                 anchor_id=query.anchor.id,
                 anchor_log2_speedup=query.anchor_log2_speedup,
                 distribution=self._model.density(each, shift),
-                failure=_failure(query, float(chance), causes),
+                failure={kind: float(chance) * share for kind, share in causes.items()},
                 rationale=_reason(each),
+                is_prior=not self._is_familiar(query),
             )
             for query, each, chance, shift in zip(queries, classes, failures, shifts, strict=True)
         ]
@@ -320,6 +333,18 @@ class SourceForecaster:
         doubt[[not query.candidate.source for query in queries]] = 0.0
         return np.asarray(classes * (1.0 - doubt[:, None]) + doubt[:, None] * self._prior)
 
+    def _is_familiar(self, query: Query) -> bool:
+        """Whether measured kernels like this one are known, from this run or from training.
+
+        In training it is like those of its language with which it shares enough words.
+        """
+        if len(self._history.seen) > 1:
+            return True
+        candidate, vocabulary = query.candidate, self._model.header.vocabulary
+        words = digest(candidate.source, candidate.language).words
+        shared = sum(word in words for word in vocabulary)
+        return candidate.language in self._model.languages and shared >= _WORDS_SHARED
+
     def _shifts(self, queries: Sequence[Query], classes: Floats) -> Floats:
         """Move densities so that a pool of which nothing was measured is in the model's order."""
         if len(queries) < 2 or len(self._history.seen) > 1:
@@ -340,11 +365,3 @@ def _by_group(classes: Floats) -> Floats:
 def _reason(classes: Floats) -> str:
     slower, tie, faster = _by_group(classes[None])[0]
     return f"such edits: {faster:.0%} faster, {tie:.0%} no change, {slower:.0%} slower"
-
-
-def _failure(
-    query: Query, chance: float, causes: Mapping[FailureKind, float]
-) -> dict[FailureKind, float]:
-    if query.evidence is not None and query.evidence.failure is not None:
-        return {query.evidence.failure.kind: _EVIDENCE_FAILURE}
-    return {kind: chance * share for kind, share in causes.items()}

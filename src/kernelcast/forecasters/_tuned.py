@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from kernelcast.distribution import Distribution
 from kernelcast.forecasters.space import Predictions, Sibling, SpaceForecaster
 from kernelcast.types import Device, FailureKind, Forecast, Observation, Parameters, Problem, Query
 
-_EVIDENCE_FAILURE = 0.98
 # Times have heavier tails than a normal: levels and places, in deviations, of Student's t with four
 # degrees of freedom, whose middle 68% are as wide as a normal's.
 _LEVELS = (0.001, 0.02, 0.158655, 0.5, 0.841345, 0.98, 0.999)
@@ -35,6 +35,14 @@ class DeviceTimes:
     device: str
     log2_runtime: Mapping[str, float | None]
     same_vendor: bool = True
+
+    @cached_property
+    def ranks(self) -> Mapping[str, int | None]:
+        """The place of each configuration, fastest first; None where it fails."""
+        timed = {key: each for key, each in self.log2_runtime.items() if each is not None}
+        ranks: dict[str, int | None] = dict.fromkeys(self.log2_runtime)
+        ranks |= {key: rank for rank, key in enumerate(sorted(timed, key=timed.__getitem__), 1)}
+        return ranks
 
 
 Elsewhere = Callable[[Problem, Device], Sequence[DeviceTimes]]
@@ -79,6 +87,9 @@ class TunedForecaster:
         total = causes.total()
         units = pool.units(told, queries, measured=bool(self._lessons))
         reasons = _Reasons(pool, others, self._lessons)
+        is_prior = not self._lessons and not any(
+            key in each.log2_runtime for each in others for key in pool.place
+        )
         # Speedup falls as runtime rises: the slow side is the low one.
         runtimes = np.array([told.at(-place) for place in _PLACES])
         answers = []
@@ -87,8 +98,6 @@ class TunedForecaster:
             at = pool.place[key]
             chance = 1.0 - float(told.p_ok[at])
             failure = {kind: chance * count / total for kind, count in causes.items()}
-            if query.evidence is not None and query.evidence.failure is not None:
-                failure = {query.evidence.failure.kind: _EVIDENCE_FAILURE}
             speedups = unit - runtimes[:, at] - query.anchor_log2_speedup
             answers.append(
                 Forecast(
@@ -98,6 +107,7 @@ class TunedForecaster:
                     distribution=Distribution.from_quantiles(_LEVELS, speedups),
                     failure=failure,
                     rationale=reasons.of(key),
+                    is_prior=is_prior,
                 )
             )
         return answers
@@ -174,7 +184,7 @@ class _Reasons:
         lessons: Mapping[str, tuple[Parameters, float | None]],
     ) -> None:
         self._pool = pool
-        self._ranks = [(each.device, _ranks(each)) for each in others]
+        self._ranks = [(each.device, each.ranks) for each in others]
         # The fastest first, so that of equally near ones it is named.
         order = sorted(lessons, key=lambda key: (lessons[key][1] is None, lessons[key][1] or 0.0))
         self._outcomes = [lessons[key][1] for key in order]
@@ -193,14 +203,6 @@ class _Reasons:
             outcome = "failed" if log2_runtime is None else f"ran at {2.0**-log2_runtime:.2f}x"
             told.append(f"{steps[nearest]} parameters from one that {outcome}")
         return "; ".join(told) or "nothing is measured yet"
-
-
-def _ranks(times: DeviceTimes) -> dict[str, int | None]:
-    """The place of each configuration on a device, fastest first; None where it fails."""
-    timed = {key: each for key, each in times.log2_runtime.items() if each is not None}
-    ranks: dict[str, int | None] = dict.fromkeys(times.log2_runtime)
-    ranks |= {key: rank for rank, key in enumerate(sorted(timed, key=timed.__getitem__), 1)}
-    return ranks
 
 
 def _key(query: Query) -> str:

@@ -1,10 +1,9 @@
 """Forecasters in order of cost: the next is asked only if its answer may change the decision.
 
-Before any of them, what needs no forecast: a candidate that does not compile, or is the anchor
-under another name. Hardware is the last stage, and the policy's to ask. What a forecast is worth
-is what a measurement costs, device time at the user's rate, times the chance that the decision to
-measure or not would come out otherwise: if a stage could resolve `resolution` of the variance that
-is left, how likely is it to carry P(new best) across the policy's threshold?
+Hardware is the last stage, and the policy's to ask. What a forecast is worth is what a measurement
+costs, device time at the user's rate, times the chance that the decision to measure or not would
+come out otherwise: if a stage could resolve `resolution` of the variance that is left, how likely
+is it to carry P(new best) across the policy's threshold?
 
 Answers are pooled by what each stage's answers were worth when kernels were measured; one that
 knows nothing has no say. A stage that objects is the last to be asked.
@@ -20,12 +19,12 @@ from typing import Any
 from scipy.special import ndtr, ndtri
 
 from kernelcast import plugins
+from kernelcast.certainty import consult
 from kernelcast.distribution import Distribution
 from kernelcast.protocols import Forecaster
 from kernelcast.scoring import crps
 from kernelcast.types import (
     SMALLEST_CLAIM_LOG2,
-    FailureKind,
     Forecast,
     Observation,
     Query,
@@ -40,7 +39,6 @@ DEFAULT_STAGES: tuple[Mapping[str, Any], ...] = (
     {"name": "roofline"},
     {"name": "trees"},
 )
-_TIE_WIDTH_LOG2 = 0.02
 _KNOWS_NOTHING_LOG2 = 1.5  # a standard deviation from which on an answer is none
 _PRIOR_CRPS = 0.5
 _PRIOR_COUNT = 5.0
@@ -103,21 +101,16 @@ class CascadeForecaster:
     def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
         """Each query by as many stages as it pays to ask; queries go through a stage together."""
         answers: list[list[tuple[Stage, Forecast]]] = [[] for _ in queries]
-        settled = [self._settled(query) for query in queries]
         for name, stage in zip(self._names, self._stages, strict=True):
             asked = [
                 index
                 for index, query in enumerate(queries)
-                if settled[index] is None
-                and self._is_worth_asking(stage, query, self._pooled(query, answers[index]))
+                if self._is_worth_asking(stage, query, self._pooled(query, answers[index]))
             ]
-            told = stage.forecast([queries[index] for index in asked]) if asked else []
+            told = consult(stage, [queries[index] for index in asked])
             for index, answer in zip(asked, told, strict=True):
                 answers[index].append(self._judged(name, queries[index], answers[index], answer))
-        return [
-            certain or self._final(query, stages)
-            for query, certain, stages in zip(queries, settled, answers, strict=True)
-        ]
+        return [self._final(query, stages) for query, stages in zip(queries, answers, strict=True)]
 
     def learn(self, observations: Sequence[Observation]) -> None:
         """Score what each stage had said of a kernel that was measured, then teach every stage."""
@@ -138,26 +131,6 @@ class CascadeForecaster:
             each.learn(observations)
 
     # ------------------------------------------------------------------------------- one query
-
-    def _settled(self, query: Query) -> Forecast | None:
-        """What needs no forecast: it does not compile, or it is the anchor itself."""
-        failure: dict[FailureKind, float] = {}
-        objection = ""
-        if query.evidence is not None and query.evidence.failure is not None:
-            failure = {query.evidence.failure.kind: 1.0}
-        elif query.candidate.id == query.anchor.id:
-            objection = "nothing has changed: it is the same kernel as the anchor"
-        else:
-            return None
-        return Forecast(
-            forecaster=self.name,
-            anchor_id=query.anchor.id,
-            anchor_log2_speedup=query.anchor_log2_speedup,
-            distribution=Distribution.normal(0.0, _TIE_WIDTH_LOG2),
-            failure=failure,
-            rationale=objection or "does not compile",
-            objection=objection,
-        )
 
     def _is_worth_asking(self, stage: Forecaster, query: Query, so_far: Forecast | None) -> bool:
         if so_far is None or not _knows(so_far):
@@ -238,6 +211,7 @@ class CascadeForecaster:
             rationale=next((each.rationale for each in reversed(told) if each.rationale), ""),
             objection=next((each.objection for each in told if each.objection), ""),
             stages=tuple(stage for stage, _ in answers),
+            is_prior=all(answer.is_prior for answer in told),
         )
 
     def _goal(self, query: Query) -> float:

@@ -1,9 +1,9 @@
 """The critic: what a proposer says it did, held against what it did, before hardware is spent.
 
 No model is asked and nothing is run: the words are the proposer's claim, the deed is the canonical
-source and the compiled evidence of candidate and anchor. Where the deed is nothing at all, or
-lacks what was claimed and shows nothing else that makes kernels fast, the forecast is a tie and an
-objection that the proposer can be told. Everywhere else it knows nothing, and says so.
+source and the compiled evidence of candidate and anchor. Where the compiler makes nothing of the
+deed, or it lacks what was claimed and shows nothing else that makes kernels fast, the forecast is a
+tie and an objection that the proposer can be told. Everywhere else it knows nothing, and says so.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from kernelcast.canonical import canonical_source, tokens
 from kernelcast.distribution import Distribution
-from kernelcast.types import Evidence, Forecast, Kernel, Move, Observation, Query, Spend
+from kernelcast.types import Evidence, Forecast, Move, Observation, Query, Spend
 
 _TIE_WIDTH_LOG2 = 0.02
 _KNOWS_NOTHING_LOG2 = 2.0
 _ALIGNMENT_BYTES = 16  # to which compilers fill up functions
-_KEPT = 2048
 _VECTOR_KINDS = ("vector", "ymm", "zmm", "fma")
 _LESS_CODE = 0.9
 
@@ -66,6 +64,7 @@ class CriticForecaster:
             distribution=Distribution.normal(0.0, width),
             rationale=objection,
             objection=objection,
+            is_prior=not objection,
         )
 
 
@@ -92,21 +91,16 @@ class _Pair:
 
 def _objection(query: Query) -> str:
     anchor, candidate = query.anchor, query.candidate
-    if candidate.id == anchor.id:
-        return "nothing has changed: it is the kernel that was measured before"
     if not (anchor.source and candidate.source):
         return ""
     pair = _Pair(
         language=candidate.language,
-        before=_canonical(anchor, query.problem.entry),
-        after=_canonical(candidate, query.problem.entry),
+        before=canonical_source(anchor.source, anchor.language, query.problem.entry),
+        after=canonical_source(candidate.source, candidate.language, query.problem.entry),
         evidence=_compiled(query),
     )
-    if candidate.parameters == anchor.parameters:
-        if pair.before == pair.after:
-            return "nothing has changed but names, comments or code that is never called"
-        if _is_same_code(pair):
-            return "the compiler makes the same code of it as of the kernel measured before"
+    if candidate.parameters == anchor.parameters and _is_same_code(pair):
+        return "the compiler makes the same code of it as of the kernel measured before"
     claimed = query.claim.moves
     if not any(move in _CHECKS for move in claimed):
         return ""
@@ -119,15 +113,6 @@ def _objection(query: Query) -> str:
         if move in findings and findings[move].is_there is False
     }
     return "; ".join(refuted)
-
-
-def _canonical(kernel: Kernel, entry: str) -> str:
-    return _canonical_text(kernel.source, kernel.language, entry)
-
-
-@lru_cache(maxsize=_KEPT)
-def _canonical_text(source: str, language: str, entry: str) -> str:
-    return canonical_source(source, language, entry)
 
 
 def _compiled(query: Query) -> tuple[Evidence, Evidence] | None:

@@ -26,6 +26,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from kernelcast import plugins
+from kernelcast.certainty import consult
 from kernelcast.distribution import Distribution
 from kernelcast.protocols import Forecaster
 from kernelcast.types import FailureKind, Forecast, Observation, Query, Spend
@@ -154,7 +155,7 @@ class RecalibratedForecaster:
 
     def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
         """The inner forecasts, corrected; each keeps what it was before."""
-        return [self._corrected(each) for each in self._inner.forecast(queries)]
+        return [self._corrected(each) for each in consult(self._inner, queries)]
 
     def learn(self, observations: Sequence[Observation]) -> None:
         """Take in the errors of the forecasts that came with their outcomes, then teach within."""

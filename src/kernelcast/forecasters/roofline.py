@@ -50,4 +50,5 @@ class RooflineForecaster:
             anchor_log2_speedup=query.anchor_log2_speedup,
             distribution=Distribution.from_quantiles(_LEVELS, values),
             failure=_PRIOR_FAILURE,
+            is_prior=True,
         )

@@ -1,0 +1,62 @@
+"""What is certain of a kernel without a forecast, and the one way to ask a forecaster.
+
+Every caller asks through `consult`, so that no forecast contradicts what is known. A kernel that
+does not compile has no other outcome. One that compiles has no chance of a compile error. A kernel
+is as fast as itself. A forecaster is not asked about what is certain, which saves its price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelcast.canonical import canonical_source
+from kernelcast.distribution import Distribution
+from kernelcast.protocols import Forecaster
+from kernelcast.types import SMALLEST_CLAIM_LOG2, Forecast, Query
+
+# The whole band lies below what may be called faster.
+_TIE = Distribution.normal(0.0, SMALLEST_CLAIM_LOG2 / 5.0)
+# A kernel that does not run has no speed, but every forecast has a density.
+_ANY_SPEED = Distribution.normal(0.0, 1.0)
+_SAME = "nothing has changed but names, comments, layout or code that is never called"
+
+
+def consult(forecaster: Forecaster, queries: Sequence[Query]) -> list[Forecast]:
+    """One forecast a query, in order, each in agreement with what is known of the kernels."""
+    known = [_certain(query, forecaster.name) for query in queries]
+    asked = [query for query, certain in zip(queries, known, strict=True) if certain is None]
+    answers = iter(forecaster.forecast(asked) if asked else ())
+    return [
+        next(answers).given(query.evidence) if certain is None else certain
+        for query, certain in zip(queries, known, strict=True)
+    ]
+
+
+def _certain(query: Query, forecaster: str) -> Forecast | None:
+    """The forecast of a kernel that does not compile or is the anchor itself, else None."""
+    failure = query.evidence.failure if query.evidence is not None else None
+    if failure is None and not _is_same(query):
+        return None
+    return Forecast(
+        forecaster=forecaster,
+        anchor_id=query.anchor.id,
+        anchor_log2_speedup=query.anchor_log2_speedup,
+        distribution=_ANY_SPEED if failure else _TIE,
+        failure={failure.kind: 1.0} if failure else {},
+        rationale=f"it does not compile: {failure.headline}" if failure else _SAME,
+        objection="" if failure else _SAME,
+    )
+
+
+def _is_same(query: Query) -> bool:
+    """Whether candidate and anchor are one kernel, as far as their texts tell."""
+    candidate, anchor = query.candidate, query.anchor
+    if candidate.id == anchor.id:
+        return True
+    if (candidate.language, candidate.parameters) != (anchor.language, anchor.parameters):
+        return False
+    mine, other = (
+        canonical_source(kernel.source, kernel.language, query.problem.entry)
+        for kernel in (candidate, anchor)
+    )
+    return mine == other and bool(mine.strip())
