@@ -102,6 +102,15 @@ def confirm(state: State, key: str, log2_speedup: float | None) -> None:
     state.apply(Measured(measurement=measurement(key, log2_speedup), purpose="confirmation"))
 
 
+def fail(state: State, key: str, kind: FailureKind, message: str) -> None:
+    """Propose, decide and measure, to a failure."""
+    propose(state, key)
+    decide(state, key, "measure")
+    failure = Failure(kind=kind, message=message)
+    failed = TIED.model_copy(update={"kernel_id": key, "timing": None, "failure": failure})
+    state.apply(Measured(measurement=failed, purpose="search"))
+
+
 # --------------------------------------------------------------------------------- as a fold
 
 
@@ -534,3 +543,46 @@ def test_a_run_is_stale_until_a_new_best_is_confirmed() -> None:
     assert state.stale == 0
     search(state, "c", 0.5)
     assert state.stale == 1
+
+
+# ---------------------------------------------------------------------------------- failures
+
+
+def test_the_first_failure_of_each_kind_is_kept() -> None:
+    state = begun()
+    fail(state, "a", FailureKind.CRASH, "first")
+    fail(state, "b", FailureKind.WRONG_RESULT, "other")
+    fail(state, "c", FailureKind.CRASH, "second")
+    assert state.failures == {"crash": 2, "wrong_result": 1}
+    kept = {
+        kind: (one.kernel_id, one.failure.message) for kind, one in state.first_failures.items()
+    }
+    assert kept == {"crash": ("a", "first"), "wrong_result": ("b", "other")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "last", "hopeless"),
+    [
+        (FailureKind.COMPILE_ERROR, "kernel.cpp:7:9: error: no such thing", True),
+        (FailureKind.COMPILE_ERROR, "kernel.cpp:1:2: error: another thing", False),
+        (FailureKind.TIMEOUT, "kernel.cpp:7:9: error: no such thing", False),
+    ],
+)
+def test_a_run_is_hopeless_when_its_first_eight_measurements_fail_alike(
+    kind: FailureKind, last: str, hopeless: bool
+) -> None:
+    state = begun()
+    for number in range(7):
+        message = f"In file included:\nkernel.cpp:{number}:1: error: no such thing"
+        fail(state, f"k{number}", kind, message)
+        assert state.hopeless is None
+    fail(state, "k7", kind, last)
+    assert (state.hopeless is not None) == hopeless
+
+
+def test_one_kernel_that_runs_is_hope() -> None:
+    state = begun()
+    search(state, "runs", -1.0)
+    for number in range(20):
+        fail(state, f"k{number}", FailureKind.CRASH, "gone")
+    assert state.hopeless is None

@@ -20,7 +20,9 @@ from kernelcast import store as store_module
 from kernelcast.errors import BudgetExceeded, StoreError
 from kernelcast.events import (
     BudgetChanged,
+    Decided,
     Event,
+    Measured,
     Proposed,
     Reserved,
     RunStarted,
@@ -29,7 +31,7 @@ from kernelcast.events import (
 )
 from kernelcast.store import SCHEMA_VERSION, Run, Store, metadata
 from kernelcast.testing import StoreContract, example_history, make_kernel, synthetic_kernels
-from kernelcast.types import Budget, Resource
+from kernelcast.types import Budget, Decision, Failure, FailureKind, Resource
 
 
 class TestSqliteStore(StoreContract):
@@ -69,6 +71,28 @@ def new_run(store: Store, budget: Budget | None = None) -> Run:
     assert isinstance(started, RunStarted)
     run.append([started.model_copy(update={"budget": budget or Budget()})], kernels)
     return run
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("crash", True), ("timeout", False)])
+def test_a_timeout_is_not_kept_for_other_runs(store: Store, kind: str, kept: bool) -> None:
+    run = new_run(store)
+    event = next(e for e in example_history()[0] if isinstance(e, Measured))
+    kernel = make_kernel(f"failed by {kind}")
+    failed = event.measurement.model_copy(
+        update={
+            "kernel_id": kernel.id,
+            "timing": None,
+            "failure": Failure(kind=FailureKind(kind), message="too busy"),
+        }
+    )
+    decision = Decision(action="measure", score=0.0, reason="a test")
+    proposed = Proposed(
+        kernel_id=kernel.id, parent_id=run.state.incumbent.kernel_id, proposer="fake", request=0
+    )
+    run.append([proposed, Decided(kernel_id=kernel.id, decision=decision)], [kernel])
+    run.append([Measured(measurement=failed, purpose="search")])
+    key = (failed.kernel_id, failed.problem_id, failed.device_id, failed.toolchain)
+    assert (store.cached_measurement(*key) is not None) == kept
 
 
 # ----------------------------------------------------------------------------------- ledger

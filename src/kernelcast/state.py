@@ -35,6 +35,7 @@ from kernelcast.types import (
     Budget,
     Candidate,
     Failure,
+    FailureKind,
     Measurement,
     Node,
     Resource,
@@ -386,7 +387,9 @@ class State(BaseModel):
 
     def _count_failure(self, kernel_id: str, failure: Failure) -> None:
         first = next(iter(self.first_failures.values()), None)
-        if self.alike == self.measured - 1 and (first is None or failure.is_like(first.failure)):
+        is_like = first is None or failure.is_like(first.failure)
+        # Timeouts may be the machine's doing: no search ends because it is busy.
+        if self.alike == self.measured - 1 and is_like and failure.kind is not FailureKind.TIMEOUT:
             self.alike += 1
         self.failures[failure.kind] += 1
         message = failure.message[:_LONGEST_MESSAGE]

@@ -38,7 +38,7 @@ from kernelcast.events import (
     Voided,
 )
 from kernelcast.state import State
-from kernelcast.types import Budget, Kernel, Measurement, Resource, content_hash
+from kernelcast.types import Budget, FailureKind, Kernel, Measurement, Resource, content_hash
 
 DEFAULT_STORE = Path(".kernelcast/store.db")
 SCHEMA_VERSION = "0001"
@@ -307,14 +307,22 @@ class Store:
 
     def kernel(self, kernel_id: str) -> Kernel:
         """A stored kernel with its source."""
+        return self.kernels([kernel_id])[0]
+
+    def kernels(self, ids: Sequence[str]) -> list[Kernel]:
+        """Stored kernels with their sources, in the order of the ids."""
         query = sa.select(kernels, blobs.c.data).join(blobs, blobs.c.hash == kernels.c.source_hash)
         with self.engine.connect() as connection:
-            row = connection.execute(query.where(kernels.c.id == kernel_id)).one_or_none()
-        if row is None:
-            raise StoreError(f"the store holds no kernel {kernel_id}")
+            rows = connection.execute(query.where(kernels.c.id.in_(ids)))
+            stored = {row.id: self._kernel(row) for row in rows}
+        if missing := [key for key in ids if key not in stored]:
+            raise StoreError(f"the store holds no kernel {missing[0]}")
+        return [stored[key] for key in ids]
+
+    def _kernel(self, row: Any) -> Kernel:
         data = self._decompressor.decompress(row.data)
         if content_hash(data) != row.source_hash:
-            raise StoreError(f"the source of kernel {kernel_id} is damaged: restore the store")
+            raise StoreError(f"the source of kernel {row.id} is damaged: restore the store")
         return Kernel(
             id=row.id,
             language=row.language,
@@ -473,7 +481,9 @@ class Run:
                     self._close(connection, run_id, event.entry, {**event.spend})
                 case Voided():
                     self._close(connection, run_id, event.entry, {})
-                case Measured(purpose="search", cached=False):
+                case Measured(purpose="search", cached=False) if not _may_be_busy(
+                    event.measurement
+                ):
                     measurement = event.measurement
                     values = {
                         column.name: getattr(measurement, column.name) for column in _CACHE_KEY
@@ -639,6 +649,12 @@ class Run:
                 Resource(row.resource): Account(row.cap, row.spent, row.reserved)
                 for row in connection.execute(query)
             }
+
+
+def _may_be_busy(measurement: Measurement) -> bool:
+    """Whether the machine may be to blame for a failure: other runs measure the kernel again."""
+    failure = measurement.failure
+    return failure is not None and failure.kind is FailureKind.TIMEOUT
 
 
 def _store_file(path: Path, *, create: bool) -> Path:
