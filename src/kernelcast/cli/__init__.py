@@ -86,7 +86,7 @@ def main() -> None:
 
     \b
     Start here:
-      kernelcast demo                 the whole idea in under 90 seconds
+      kernelcast demo                 the whole idea in about a minute
       kernelcast search softmax       a real search on a bundled problem
       kernelcast rank kernels/        which of these to measure
       kernelcast init my_kernel       a problem folder of your own
