@@ -88,6 +88,17 @@ def honest() -> list[Sample]:
     ]
 
 
+def few_attacks() -> list[Sample]:
+    """One attack for each row of the catalogue and language."""
+    return list({(each.row, each.language): each for each in attacks()}.values())
+
+
+def few_honest() -> list[Sample]:
+    """Ten honest kernels, of all languages."""
+    known = honest()
+    return known[:: len(known) // 10][:10]
+
+
 def read_header(text: str) -> dict[str, str]:
     """The keys and values that a file begins with."""
     fields: dict[str, str] = {}

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from _kernels import NO_GAIN, Sample, attacks, honest
+from _kernels import NO_GAIN, Sample, attacks, few_attacks, few_honest, honest
 from _result import bench_parser, report
 from kernelcast.backends._toolchain import triton_tools
 from kernelcast.backends.cpp import CppBackend
@@ -63,16 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="only kernels with this text in their name")
     options = parser.parse_args(arguments)
     started = time.monotonic()
-    hostile_samples, honest_samples = attacks(), honest()
-    if options.quick:
-        hostile_samples = list(
-            {(each.row, each.language): each for each in hostile_samples}.values()
-        )
-        honest_samples = honest_samples[:: len(honest_samples) // 10][:10]
-    chosen = [each for each in (*hostile_samples, *honest_samples) if options.only in each.name]
+    quick = options.quick
+    samples = [*few_attacks(), *few_honest()] if quick else [*attacks(), *honest()]
+    chosen = [each for each in samples if options.only in each.name]
     with ExitStack() as stack:
-        judges = _judges(stack)
-        verdicts = [_verdict(each, judges) for each in chosen]
+        judges = judges_here(stack)
+        verdicts = [verdict_on(each, judges) for each in chosen]
     counted = [each for each in verdicts if each is not None]
     for each in counted:
         if each.fault:
@@ -95,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 # ------------------------------------------------------------------------------------- judging
 
 
-def _judges(stack: ExitStack) -> Mapping[Language, Judge]:
+def judges_here(stack: ExitStack) -> Mapping[Language, Judge]:
     """By language, how a kernel is put to the test; what is not installed is left out."""
     judges: dict[Language, Judge] = {}
     cpp = CppBackend(compile_timeout_s=COMPILE_TIMEOUT_S)
@@ -122,7 +118,7 @@ def _measured(backend: Backend, sample: Sample, seed: int) -> Outcome:
     return measurement.failure or measurement.timing
 
 
-def _verdict(sample: Sample, judges: Mapping[Language, Judge]) -> Verdict | None:
+def verdict_on(sample: Sample, judges: Mapping[Language, Judge]) -> Verdict | None:
     """None if it cannot run on this machine."""
     judge = judges.get(sample.language)
     if judge is None or not sample.runs_here:
