@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from kernelcast.cli import main
 from kernelcast.problems import load_problem
+from tests.backends.gpu_problems import need_nvcc
 from tests.forecasters.test_llm import letters
 from tests.model_server import Reply, ScriptedServer
 
@@ -124,7 +125,7 @@ def test_forecast_by_a_model_tells_distribution_decision_and_cost(
         data = json.loads(invoke(*asked, "--json").stdout)
     assert shown.exit_code == 0, shown.output
     assert "Forecast by m, direct for H100-SXM5 (not a measurement)" in shown.output
-    assert f"100.0%  {'█' * 40}" in shown.output
+    assert f"100.0%  {'█' * 30}" in shown.output
     assert words in shown.output
     assert "100 tokens read, 1 written, $0.0010 (stated by the user)" in shown.output
     assert data["decision"] == decision
@@ -156,21 +157,80 @@ def test_forecast_asks_as_it_is_told(tmp_path: Path) -> None:
 def test_forecast_tells_the_model_what_compiling_shows(tmp_path: Path) -> None:
     source = load_problem("softmax").seed_source
     (tmp_path / "ref.cpp").write_text(source)
-    (tmp_path / "other.cpp").write_text(source.replace("for (", "for ( /* the same */ "))
+    (tmp_path / "copy.cpp").write_text(source.replace("for (", "for ( /* the same */ "))
+    (tmp_path / "other.cpp").write_text(source.replace("float", "double"))
     (tmp_path / "broken.cpp").write_text(source + "not C++")
     with ScriptedServer(letters({"I": 1.0})) as server:
         asked = ["--problem", "softmax", "--base-url", server.base_url, "--model", "m"]
         asked += ["--ask", "direct"]
-        same, broken = (
-            invoke("forecast", "ref.cpp", each, *asked) for each in ("other.cpp", "broken.cpp")
+        same, other, broken = (
+            invoke("forecast", "ref.cpp", f"{name}.cpp", *asked)
+            for name in ("copy", "other", "broken")
         )
     assert "both compile: g++" in same.output
-    assert "drop it, unmeasured (the same kernel, but for comments" in same.output
-    assert "it does not compile: " in broken.output
-    prompts = [request["messages"][1]["content"] for request in server.requests]
-    assert "bytes of code" in prompts[0]
-    assert "Compiled: no (compile_error)." in prompts[1]
-    assert "not C++" not in prompts[1].partition("# Candidate")[0]
+    assert "both compile: g++" in other.output
+    assert "drop it, unmeasured (objected: nothing has changed" in same.output
+    assert "it does not compile: kernel.cpp" in broken.output
+    (prompt,) = (request["messages"][1]["content"] for request in server.requests)
+    assert "bytes of code" in prompt
+
+
+def test_a_kernel_forecast_against_itself_is_a_tie(tmp_path: Path) -> None:
+    (tmp_path / "a.cu").write_text(LOOP)
+    renamed = LOOP.replace("float* x", "float* y").replace("x[", "y[")
+    (tmp_path / "b.cu").write_text(f"// the same\n{renamed}")
+    for candidate in ("a.cu", "b.cu"):
+        told = invoke("forecast", "a.cu", candidate, "--device", "H100", "--json")
+        data = json.loads(told.stdout)
+        assert data["median_speedup"] == pytest.approx(1.0)
+        assert (data["p_faster"], data["p_ok"], data["decision"]) == (0.0, 1.0, "drop")
+        assert not data["is_prior"]
+
+
+def test_what_does_not_compile_has_no_speed(tmp_path: Path) -> None:
+    need_nvcc()
+    (tmp_path / "a.cu").write_text(LOOP)
+    (tmp_path / "b.cu").write_text(LOOP.replace("int i", "floot i"))
+    asked = ("forecast", "a.cu", "b.cu", "--device", "H100")
+    data = json.loads(invoke(*asked, "--json").stdout)
+    assert data["p_failure"] == {"compile_error": 1.0}
+    assert (data["p_ok"], data["p_faster"], data["median_speedup"]) == (0.0, 0.0, None)
+    shown = invoke(*asked)
+    assert "median" not in shown.output
+    assert '"floot" is undefined' in shown.output
+
+
+def test_forecast_tells_where_nothing_like_it_is_known(tmp_path: Path) -> None:
+    source = load_problem("softmax").seed_source
+    (tmp_path / "a.cpp").write_text(source)
+    (tmp_path / "b.cpp").write_text(source.replace("float", "double"))
+    asked = ("forecast", "a.cpp", "b.cpp")
+    assert "No measured kernel like these is known" in invoke(*asked).output
+    assert json.loads(invoke(*asked, "--json").stdout)["is_prior"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("a.cu", "a.cu"), "cuda kernels do not run on this CPU: name a GPU with --device"),
+        (("a.cu", "b.cpp", "--device", "H100"), "compare two kernels of one language"),
+        (("a.cu", "a.cu", "--device", "H100", "--problem", "softmax"), "with a problem in it"),
+        (("a.cu", "binary.cu", "--device", "H100"), "cannot be read as source text"),
+        (("a.cu", "nul.cu", "--device", "H100"), "is binary"),
+        (("b.cpp", "b.cpp", "--reference-ms", "-1"), "--reference-ms"),
+        (("b.cpp", "none.cpp"), "does not exist"),
+    ],
+)
+def test_mistakes_in_what_is_forecast_are_told(
+    tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    (tmp_path / "a.cu").write_text(LOOP)
+    (tmp_path / "b.cpp").write_text("int b;\n")
+    (tmp_path / "binary.cu").write_bytes(b"\x7fELF\xd0\xff")
+    (tmp_path / "nul.cu").write_bytes(b"int a;\0")
+    told = invoke("forecast", *arguments)
+    assert told.exit_code in (1, 2)
+    assert words in told.output.replace("\n", " ")
 
 
 def test_a_reference_that_does_not_compile_here_says_nothing_of_the_candidate(
@@ -180,14 +240,5 @@ def test_a_reference_that_does_not_compile_here_says_nothing_of_the_candidate(
     (tmp_path / "ref.cpp").write_text("#include <not_on_this_machine.h>\n")
     (tmp_path / "cand.cpp").write_text("#include <not_on_this_machine.h>\nint x;\n")
     told = invoke("forecast", "ref.cpp", "cand.cpp", "--problem", "softmax")
-    assert "neither was compiled here" in told.output
-    assert "does not compile" not in told.output
-
-
-@pytest.mark.slow
-def test_demo_compares_both_arms_at_equal_measurements(tmp_path: Path) -> None:
-    result = invoke("demo", "-n", "2", "--seeds", "1", "--json")
-    data = json.loads(result.stdout)
-    measured = {arm: row["measured"] for arm, row in data["arms"].items()}
-    assert measured == {"measure everything": 2, "selective": 2}
-    assert Path(data["figure"]).read_bytes().startswith(b"\x89PNG")
+    assert "not compiled: the reference does not compile here" in told.output
+    assert "compile error 1.00" not in told.output

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from kernelcast import dataset
 from kernelcast.cli import main
 from kernelcast.problems import load_problem
+from tests.backends.gpu_problems import need_nvcc
 from tests.forecasters.test_llm import letters
 from tests.model_server import Reply, ScriptedServer
 from tests.test_cli_data import cache
@@ -61,6 +62,117 @@ def test_a_folder_is_ranked_against_its_reference_without_copies() -> None:
     assert "measure the first 1" in shown
 
 
+CUDA = """extern "C" __global__ void twice(float* x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] *= 2.0f;
+}
+"""
+
+
+def cuda_folder() -> None:
+    Path("k").mkdir()
+    Path("k/naive.cu").write_text(CUDA)
+    renamed = CUDA.replace("float* x", "float* values").replace(" x[", " values[")
+    Path("k/renamed.cu").write_text(f"// mine\n{renamed}")
+    Path("k/dead.cu").write_text(f"{CUDA}static int unused() {{ return 1; }}\n")
+    Path("k/added.cu").write_text(CUDA.replace("x[i] *= 2.0f", "x[i] += x[i]"))
+    Path("k/broken.cu").write_text(CUDA.replace("int i", "floot i"))
+    Path("k/other.cpp").write_text("int other;\n")
+
+
+def test_a_folder_is_compiled_and_what_does_not_compile_is_last_and_not_advised() -> None:
+    need_nvcc()
+    cuda_folder()
+    at = ("k", "--reference", "k/naive.cu", "--device", "H100-SXM5")
+    found = told(*at, "--share", "1.0")
+    assert [each["kernel"] for each in found["order"]] == ["added.cu", "dead.cu", "broken.cu"]
+    _, tie, broken = found["order"]
+    assert (tie["median_speedup"], tie["chance_fastest"], tie["p_ok"]) == (1.0, 0.0, 1.0)
+    assert (broken["p_ok"], broken["chance_fastest"], broken["median_speedup"]) == (0.0, 0.0, None)
+    assert 'error: identifier "floot" is undefined' in broken["why"]
+    assert found["cut"]["count"] == 1
+    assert found["compiled"].startswith("2 of 3 kernels compile with nvcc")
+    assert found["left_out"] == [
+        "other.cpp is cpp, the reference is cuda",
+        "renamed.cu is the same kernel as naive.cu",
+    ]
+    assert found["unlike_any_known"] == 1
+    shown = invoke("rank", *at)
+    assert "No measured kernel like these is known" in shown.stdout
+    blind = told(*at, "--no-compile")
+    assert "--no-compile" in blind["compiled"]
+    assert all(each["p_ok"] > 0.0 for each in blind["order"])
+
+
+def test_a_folder_of_which_nothing_compiles_advises_no_measurement() -> None:
+    folder()
+    Path("k/doubled.cpp").write_text("floot m;\n")
+    found = told("k")
+    assert found["cut"]["count"] == 0
+    assert "'floot' does not name a type" in found["order"][0]["why"]
+    measured = invoke("rank", "k", "--problem", "softmax", "--measure")
+    assert measured.exit_code == 1
+    assert "no kernel of the pool is worth it" in measured.stderr
+
+
+def test_a_missing_compiler_is_told_and_the_pool_is_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder()
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = told("k")
+    assert "apt-get install g++" in found["compiled"]
+    assert found["order"][0]["p_ok"] > 0.0
+
+
+def test_configurations_are_not_compiled() -> None:
+    t1 = {
+        "KernelSpecification": {"KernelName": "add"},
+        "ConfigurationSpace": {"TuningParameters": [{"Name": "block", "Values": [1, 2]}]},
+    }
+    Path("t1.json").write_text(json.dumps(t1))
+    found = told("t1.json", "--device", "A100-PCIE-40GB")
+    assert "these are configurations" in found["compiled"]
+    assert found["unlike_any_known"] == 2
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_names_of_kernels_are_shown_whole(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    folder()
+    Path("k/doubled.cpp").rename("k/a_kernel_with_a_longer_name.cpp")
+    shown = invoke("rank", "k").stdout
+    assert "a_kernel_with_a_longer_name.cpp" in shown
+    assert "P(fastest): chance to be the fastest of the pool" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("empty",), "holds no kernel files"),
+        (("k", "--reference", "k/none.cu"), "does not exist"),
+        (("k", "--reference", "k/naive.cu"), "name a GPU with --device"),
+        (("k", "--reference", "k/naive.cu", "--device", "Abacus"), "unknown device 'Abacus'"),
+        (("k", "--reference", "k/naive.cu", "--problem", "softmax"), "name a problem in cuda"),
+        (("k", "--share", "-0.5"), "--share"),
+        (("k", "--miss", "2"), "--miss"),
+        (("k", "--share", "0.5", "--miss", "0.1"), "give one of them"),
+        (("k", "--top", "-1"), "--top"),
+        (("k", "--measure", "-n", "-3"), "--measurements"),
+        (("k", "-n", "3"), "give --measure"),
+        (("binary", "--device", "H100"), "cannot be read as source text"),
+        (("nowhere",), "neither a folder nor a bundled problem"),
+    ],
+)
+def test_mistakes_are_told(arguments: tuple[str, ...], words: str) -> None:
+    cuda_folder()
+    Path("empty").mkdir()
+    Path("binary").mkdir()
+    Path("binary/reference.cu").write_text(CUDA)
+    Path("binary/a.cu").write_bytes(b"\x7fELF\xd0\xff")
+    result = invoke("rank", *arguments)
+    assert result.exit_code in (1, 2)
+    assert words in result.stderr.replace("\n", " ")
+
+
 def test_a_model_ranks_and_is_asked_as_told() -> None:
     folder()
     with ScriptedServer(letters({"M": 1.0}), Reply("no")) as server:
@@ -102,6 +214,10 @@ def test_rows_of_other_devices_rank_a_device_that_was_never_measured() -> None:
     order = [each["kernel"] for each in found["order"]]
     assert order[:2] == ["A=2", "A=3"]
     assert found["order"][0]["why"].startswith("top 20.0% on NVIDIA")
+    whole = told("rows.parquet", "--device", "NVIDIA three", "--share", "1.0")
+    assert whole["cut"]["count"] == 5
+    (reference,) = (each for each in whole["order"] if each["why"] == "the reference itself")
+    assert reference["median_speedup"] == 1.0
     as_csv = list(
         csv.DictReader(invoke("rank", "rows.parquet", "--device", "x", "--csv").stdout.splitlines())
     )

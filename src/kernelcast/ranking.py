@@ -31,6 +31,11 @@ class Ranked:
     forecast: Forecast
     chance: float
 
+    @property
+    def is_ruled_out(self) -> bool:
+        """Whether it is certain that measuring it would be a waste."""
+        return _is_ruled_out(self.forecast)
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -60,8 +65,8 @@ class Ranking:
             return cls(())
         chances = _chances(forecasts)
         # Deep in the list the chances underflow: there the forecast's own centre decides.
-        centres = np.array([_promise(each) for each in forecasts])
-        order = np.lexsort((-centres, -chances))
+        promising, centres = np.array([_promise(each) for each in forecasts]).T
+        order = np.lexsort((-centres, -chances, -promising))
         return cls(
             tuple(
                 Ranked(labels[at], kernels[at], forecasts[at], float(chances[at])) for at in order
@@ -71,24 +76,28 @@ class Ranking:
     def cut(self, *, share: float | None = None, miss: float | None = None) -> Cut:
         """The first `share` of the pool, or so many that the fastest is missed with P <= `miss`.
 
-        The latter takes the forecasts at their word: it holds as far as they are calibrated.
+        The latter takes the forecasts at their word: it holds as far as they are calibrated. What
+        is ruled out is not counted.
         """
         if (share is None) == (miss is None):
             raise SetupError("state either a share of the pool or a chance to miss its fastest")
         total = len(self.members)
+        contenders = sum(not member.is_ruled_out for member in self.members)
         running = np.cumsum([each.chance for each in self.members])
         if share is not None:
             if not 0.0 < share <= 1.0:
                 raise SetupError("a share lies above 0 and is at most 1")
-            count = math.ceil(share * total)
+            count = min(math.ceil(share * total), contenders)
             reason = f"{share:.3g} of {total}"
         else:
             assert miss is not None
             if not 0.0 < miss < 1.0:
                 raise SetupError("a chance to miss the fastest lies between 0 and 1")
-            count = min(total, int(np.searchsorted(running, 1.0 - miss)) + 1)
+            count = min(contenders, int(np.searchsorted(running, 1.0 - miss)) + 1)
             reason = f"the fewest that leave the fastest out with a chance of at most {miss:.3g}"
-        chance = float(running[count - 1]) if count else 0.0
+        if not count:
+            return Cut(count=0, chance=0.0, reason="none of them is worth a measurement")
+        chance = float(running[count - 1])
         return Cut(
             count=count,
             chance=chance,
@@ -96,13 +105,19 @@ class Ranking:
         )
 
 
-def _promise(forecast: Forecast) -> float:
-    return forecast.against_reference().quantile(0.9) + math.log2(max(forecast.p_ok, 1e-12))
+def _is_ruled_out(forecast: Forecast) -> bool:
+    return not forecast.p_ok or bool(forecast.objection)
+
+
+def _promise(forecast: Forecast) -> tuple[bool, float]:
+    """The order of what cannot be told apart by its chance: larger is better."""
+    fast = forecast.against_reference().quantile(0.9)
+    return not _is_ruled_out(forecast), fast + math.log2(max(forecast.p_ok, 1e-12))
 
 
 def _chances(forecasts: Sequence[Forecast]) -> Floats:
     densities = [each.against_reference() for each in forecasts]
-    p_ok = np.array([each.p_ok for each in forecasts])
+    p_ok = np.array([0.0 if _is_ruled_out(each) else each.p_ok for each in forecasts])
     if p_ok.sum() <= 1.0:
         # Not one kernel is expected to run: what runs at all is the fastest.
         return np.asarray(p_ok / max(p_ok.sum(), 1e-300))

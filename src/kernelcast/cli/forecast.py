@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +12,27 @@ from rich.table import Table
 
 from kernelcast import plugins
 from kernelcast.bins import Bins
-from kernelcast.canonical import kernel_id, language_of
+from kernelcast.canonical import read_kernel
+from kernelcast.certainty import consult
 from kernelcast.cli.common import BINS, ERR, OUT, ask_options, asking, json_option, model_options
-from kernelcast.devices import detect_cpu, find_device
+from kernelcast.cli.compiling import compile_kernels, target_device
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec
 from kernelcast.policies import Selective
 from kernelcast.problems import load_problem
 from kernelcast.protocols import Forecaster
 from kernelcast.types import (
+    SMALLEST_CLAIM_LOG2,
     Candidate,
     Decision,
-    Device,
-    Evidence,
     Forecast,
-    Kernel,
     Problem,
     Query,
     View,
 )
 
-_BAR = 40
+_BAR = 30
+NO_EXPERIENCE = "No measured kernel like these is known: this forecast is close to a prior."
 _ADVICE = {
     "measure": "measure it",
     "drop": "drop it, unmeasured",
@@ -46,7 +45,11 @@ _ADVICE = {
 @click.argument("candidate", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--problem", help="Problem they solve (bundled name or folder): shapes, work.")
 @click.option("--device", help="Device to forecast for, e.g. H100 (default: this CPU).")
-@click.option("--reference-ms", type=float, help="Measured time of REFERENCE, if known.")
+@click.option(
+    "--reference-ms",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Measured time of REFERENCE, if known.",
+)
 @ask_options
 @model_options
 @json_option
@@ -70,31 +73,34 @@ def forecast(
 
     Without a model endpoint the trees that ship with kernelcast forecast: they know how edits like
     this one have fared elsewhere, not this kernel. Both files are compiled where the compiler for
-    the device is installed, and the forecaster is told what that shows; nothing is run.
+    the device is installed, and the forecaster is told what that shows; nothing is run. What is
+    certain needs no forecaster: a kernel that does not compile fails, and a copy is a tie.
+    P(faster) is the chance of more than 1%, below which no measurement is called faster either.
     """
-    language = language_of(candidate)
-    if language is None:
-        raise SetupError(f"{candidate}: known endings are .cpp, .cc, .cu, .hip, .cl and .py")
-    anchor, rival = (
-        Kernel(id=kernel_id(text, language), language=language, source=text)
-        for text in (reference.read_text(), candidate.read_text())
-    )
+    anchor, rival = read_kernel(reference), read_kernel(candidate)
+    stated = load_problem(problem) if problem else None
+    languages = {anchor.language, rival.language, stated.language if stated else rival.language}
+    if len(languages) > 1:
+        raise SetupError(
+            f"{' and '.join(sorted(languages))} are two languages: compare two kernels of one "
+            "language, with a problem in it"
+        )
     is_asked = bool(model["base_url"] or model["model"])
     spec = asking(model, bins=bins) if is_asked else ComponentSpec(name="trees")
     forecaster: Forecaster = plugins.build("forecaster", spec)
-    unstated = Problem.unstated("unstated", language, anchor.source)
     query = Query(
-        problem=load_problem(problem) if problem else unstated,
-        device=find_device(device) if device else detect_cpu(),
+        problem=stated or Problem.unstated("unstated", anchor.language, anchor.source),
+        device=target_device(device, anchor.language),
         candidate=rival,
         anchor=anchor,
         anchor_log2_speedup=0.0,
         anchor_runtime_s=math.nan if reference_ms is None else reference_ms / 1e3,
     )
     with ERR.status("compiling"):
-        query = _with_evidence(query)
+        compiled = compile_kernels(query.problem, query.device, anchor, [rival], quiet=True)
+    query = compiled.inform(query)
     with ERR.status("forecasting"):
-        answer = forecaster.forecast([query])[0]
+        (answer,) = consult(forecaster, [query])
     facts = _facts(answer, _decision(answer, query), BINS[bins], _price(forecaster))
     if as_json:
         click.echo(json.dumps(facts))
@@ -102,52 +108,22 @@ def forecast(
     who = f"{model['model']}, {model['ask']}" if is_asked else spec.name
     OUT.print(f"Forecast by {who} for {query.device.name} (not a measurement)", style="bold")
     _print_forecast(facts, BINS[bins], f"{candidate.name} against {reference.name}")
-    OUT.print(_compiled(query), style="dim")
+    OUT.print(_compiled(query) or compiled.note, style="dim")
     if answer.unparsed:
         OUT.print(
             f"the answer could not be read ({answer.rationale}): nothing is known", style="red"
         )
     elif answer.rationale and is_asked:
         OUT.print(f"its reason: {answer.rationale}", style="dim")
-    if not is_asked:
+    if answer.is_prior:
+        OUT.print(NO_EXPERIENCE, style="yellow")
+    if not is_asked and answer.p_ok and not answer.objection:
         OUT.print("by trees trained on other kernels: docs/reference/model-card.md says how good")
-
-
-# ------------------------------------------------------------------------------------ evidence
-
-
-def _with_evidence(query: Query) -> Query:
-    """The query with what compiling tells of both kernels, where it can be had."""
-    spec = _compiler(query.candidate, query.device)
-    if spec is None:
-        return query
-    try:
-        with closing(plugins.build("backend", spec)) as backend:
-            found: list[Evidence] = [
-                backend.inspect(query.problem, kernel) for kernel in (query.anchor, query.candidate)
-            ]
-    except SetupError:
-        return query
-    # A reference is known to work: if it does not compile here, this is not its toolchain.
-    if found[0].failure is not None:
-        return query
-    return query.model_copy(update={"anchor_evidence": found[0], "evidence": found[1]})
-
-
-def _compiler(kernel: Kernel, device: Device) -> ComponentSpec | None:
-    """The backend that compiles this language for this device."""
-    if kernel.language == "cpp" and device.kind == "cpu":
-        return ComponentSpec(name="cpp", options={"allow_unsafe": False})
-    if kernel.language == "triton" and device.target:
-        return ComponentSpec(name="triton", options={"device": device.name})
-    if kernel.language == "cuda" and device.target.startswith("sm_"):
-        return ComponentSpec(name="cuda", options={"device": device.name})
-    return None
 
 
 def _compiled(query: Query) -> str:
     if query.evidence is None:
-        return "neither was compiled here; the forecast is from the sources alone"
+        return ""
     if query.evidence.failure is not None:
         return f"the reference compiles, the candidate does not: {query.evidence.toolchain}"
     return f"both compile: {query.evidence.toolchain}"
@@ -158,14 +134,8 @@ def _compiled(query: Query) -> str:
 
 def _decision(answer: Forecast, query: Query) -> Decision:
     """What a search would do with it, if the reference were the best so far."""
-    if query.anchor.id == query.candidate.id:
-        same = "the same kernel, but for comments, layout and names"
-        return Decision(action="drop", score=0.0, reason=same)
-    failure = query.evidence and query.evidence.failure
-    if failure:
-        said = failure.message.splitlines()
-        why = next((line.strip() for line in said if "error" in line), failure.kind.value)
-        return Decision(action="drop", score=0.0, reason=f"it does not compile: {why}")
+    if not answer.p_ok:
+        return Decision(action="drop", score=0.0, reason=answer.rationale)
     alone = Candidate(
         kernel_id=query.candidate.id, parent_id=query.anchor.id, ordinal=0, forecast=answer
     )
@@ -193,16 +163,20 @@ def _facts(
 ) -> dict[str, Any]:
     density = answer.distribution
     low, high = density.interval(0.8)
+    runs = answer.p_ok > 0.0
     return {
         "forecaster": answer.forecaster,
         "p_ok": answer.p_ok,
         "p_failure": {kind.value: chance for kind, chance in answer.failure.items()},
-        "p_faster": answer.p_ok * density.probability_faster_than(1.0),
-        "median_speedup": 2.0 ** density.quantile(0.5),
-        "interval_80": [2.0**low, 2.0**high],
-        "bins": dict(zip(bins.labels, density.bin_probabilities(bins), strict=True)),
+        "p_faster": answer.p_ok * density.probability_above(SMALLEST_CLAIM_LOG2),
+        "median_speedup": 2.0 ** density.quantile(0.5) if runs else None,
+        "interval_80": [2.0**low, 2.0**high] if runs else None,
+        "bins": dict(
+            zip(bins.labels, density.bin_probabilities(bins) if runs else (), strict=runs)
+        ),
         "decision": decision.action,
         "decision_reason": decision.reason,
+        "is_prior": answer.is_prior,
         "unparsed": answer.unparsed,
         "usage": {**answer.usage.model_dump(), **price},
         "rationale": answer.rationale,
@@ -210,14 +184,8 @@ def _facts(
 
 
 def _print_forecast(facts: dict[str, Any], bins: Bins, pair: str) -> None:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for index, (label, chance) in enumerate(facts["bins"].items()):
-        bar = "█" * round(_BAR * chance)
-        table.add_row(label, bins.range_text(index), f"{chance:6.1%}", bar)
-    OUT.print(f"Speedup of {pair}, if it runs and is right:")
-    OUT.print(table)
-    low, high = facts["interval_80"]
-    OUT.print(f"median {facts['median_speedup']:.2f}x, 80% interval {low:.2f}x to {high:.2f}x")
+    if facts["p_ok"]:
+        _print_speeds(facts, bins, pair)
     fears = ", ".join(
         f"{kind.replace('_', ' ')} {chance:.2f}"
         for kind, chance in facts["p_failure"].items()
@@ -236,3 +204,14 @@ def _print_forecast(facts: dict[str, Any], bins: Bins, pair: str) -> None:
             f"{bound}{usage['input_tokens']:,} tokens read, {usage['output_tokens']:,} written, "
             f"{cost} ({usage['price_source']}), {usage['seconds']:.1f} s"
         )
+
+
+def _print_speeds(facts: dict[str, Any], bins: Bins, pair: str) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for index, (label, chance) in enumerate(facts["bins"].items()):
+        bar = "█" * round(_BAR * chance)
+        table.add_row(label, bins.range_text(index), f"{chance:6.1%}", bar)
+    OUT.print(f"Speedup of {pair}, if it runs and is right:")
+    OUT.print(table)
+    low, high = facts["interval_80"]
+    OUT.print(f"median {facts['median_speedup']:.2f}x, 80% interval {low:.2f}x to {high:.2f}x")

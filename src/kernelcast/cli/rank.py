@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
-import sys
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 import numpy as np
 from rich.table import Table
+from rich.text import Text
 
 from kernelcast import dataset, plugins
+from kernelcast.certainty import consult
 from kernelcast.cli.common import (
     ERR,
     OUT,
@@ -25,7 +27,9 @@ from kernelcast.cli.common import (
     store_option,
     trust_options,
 )
-from kernelcast.devices import catalogue, detect_cpu
+from kernelcast.cli.compiling import Compiled, compile_kernels, target_device
+from kernelcast.cli.forecast import NO_EXPERIENCE
+from kernelcast.devices import catalogue
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec, RunSpec
 from kernelcast.parts import Parts
@@ -33,9 +37,15 @@ from kernelcast.problems import load_problem
 from kernelcast.proposers.pool import PoolProposer
 from kernelcast.ranking import Cut, Ranked, Ranking
 from kernelcast.report.console import summary, summary_table
+from kernelcast.report.terminal import echo_source
 from kernelcast.search import Search
 from kernelcast.store import Store
 from kernelcast.types import Budget, Device, Kernel, Language, Parameters, Query
+
+_COLUMNS = (
+    "P(fastest): chance to be the fastest of the pool. speedup: forecast against the reference if "
+    "it runs, median and 80% interval. P(ok): chance to compile, run and be right."
+)
 
 
 @click.command()
@@ -70,16 +80,28 @@ from kernelcast.types import Budget, Device, Kernel, Language, Parameters, Query
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Model that `kernelcast train` wrote (default: the one that ships).",
 )
-@click.option("--share", type=float, help="Cut after this share of the pool.")
+@click.option(
+    "--share",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Cut after this share of the pool.",
+)
 @click.option(
     "--miss",
-    type=float,
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="Cut where the fastest is left out with at most this chance (default: 0.05).",
 )
-@click.option("--top", type=int, default=20, show_default=True, help="Lines to print.")
+@click.option(
+    "--top", type=click.IntRange(min=1), default=20, show_default=True, help="Lines to print."
+)
 @click.option("--csv", "as_csv", is_flag=True, help="The whole order as CSV on stdout.")
+@click.option("--no-compile", is_flag=True, help="Do not compile a folder's kernels first.")
 @click.option("--measure", is_flag=True, help="Go on to measure them on the hardware at hand.")
-@click.option("--measurements", "-n", type=int, help="Measure so many (default: the cut).")
+@click.option(
+    "--measurements",
+    "-n",
+    type=click.IntRange(min=1),
+    help="With --measure: measure so many (default: the cut).",
+)
 @trust_options
 @click.option("--seed", type=int, default=0, show_default=True)
 @ask_options
@@ -96,6 +118,7 @@ def rank(
     miss: float | None,
     top: int,
     as_csv: bool,
+    no_compile: bool,
     measure: bool,
     measurements: int | None,
     backend: str | None,
@@ -125,22 +148,44 @@ def rank(
       kernelcast rank gemm_cache.json --history other_gpus.parquet --miss 0.05
       kernelcast rank softmax --measure -n 20
 
-    A forecast is no measurement: intervals are 80%, and the cut is right as far as the forecasts
-    are calibrated. Without a model endpoint the shipped trees forecast.
+    A folder's kernels are compiled where the compiler for the device is installed: one that does
+    not compile comes last. A forecast is no measurement: intervals are 80%, and the cut is right
+    as far as the forecasts are calibrated. Without a model endpoint the shipped trees forecast.
     """
+    if share is not None and miss is not None:
+        raise SetupError("--share and --miss both state the cut: give one of them")
+    if measurements is not None and not measure:
+        raise SetupError("-n says how many to measure: give --measure with it")
     found = _read_pool(pool, problem, device, reference, restrict, language)
-    target = _device(device or found.device)
+    if measure and not found.problem.arguments:
+        raise SetupError(
+            f"{found.problem.name!r} cannot be measured here, its inputs are not stated: "
+            "give --problem with a problem folder (kernelcast init makes one)"
+        )
+    target = _device(device or found.device, found)
     others = [str(path) for path in (history, pool) if path and str(path).endswith(".parquet")]
     taught = {"history": others, "model": trees and str(trees)}
     is_asked = bool(model["base_url"])
     spec = asking(model) if is_asked else ComponentSpec(name="trees", options=taught)
     forecaster = plugins.build("forecaster", spec)
+    compiled = Compiled({}, "not compiled, as --no-compile says")
+    if not no_compile:
+        compiled = compile_kernels(
+            found.problem, target, found.reference, found.kernels, quiet=as_json
+        )
     with ERR.status(f"forecasting {len(found.kernels):,} kernels"):
         forecaster.learn(found.known)
         # What no forecast tells apart is ordered by chance, not by name.
         shuffled = np.random.default_rng(seed).permutation(len(found.kernels)).tolist()
         kernels = [found.kernels[at] for at in shuffled]
-        forecasts = forecaster.forecast([_query(found, target, each) for each in kernels])
+        queries = [compiled.inform(_query(found, target, kernel)) for kernel in kernels]
+        forecasts = [
+            # A space holds its reference, which may be its fastest: that is no objection.
+            told.model_copy(update={"objection": "", "rationale": "the reference itself"})
+            if told.objection and kernel.parameters is not None
+            else told
+            for kernel, told in zip(kernels, consult(forecaster, queries), strict=True)
+        ]
         ranking = Ranking.of([found.labels[at] for at in shuffled], kernels, forecasts)
     if share is None and miss is None:
         miss = 0.05
@@ -155,6 +200,9 @@ def rank(
         "forecaster": forecaster.name,
         "kernels": len(found.kernels),
         "known": len(found.known),
+        "left_out": list(found.left_out),
+        "compiled": compiled.note,
+        "unlike_any_known": sum(member.forecast.is_prior for member in ranking.members),
         "cut": {"count": cut.count, "chance": round(cut.chance, 4), "reason": cut.reason},
         "order": [_facts(each) for each in ranking.members[: max(top, cut.count)]],
     }
@@ -171,7 +219,7 @@ def rank(
                 allow_unsafe=allow_unsafe,
             ),
         }
-        budget = Budget(measurements=measurements or cut.count)
+        budget = Budget(measurements=cut.count if measurements is None else measurements)
         facts["measured"] = _measure(found, ranking, components, budget, seed, store, quiet=as_json)
     if as_json:
         click.echo(json.dumps(facts))
@@ -198,12 +246,11 @@ def _read_pool(
     return dataset.template_pool(load_problem(pool))
 
 
-def _device(name: str | None) -> Device:
-    """A known device with its figures, else one of which only the name is known."""
-    if name is None:
-        return detect_cpu()
-    known = catalogue()
-    return known.get(name) or Device(
+def _device(name: str | None, pool: dataset.Pool) -> Device:
+    """A known device with its figures; rows and caches may name one of which no more is known."""
+    if name is None or pool.device is None:
+        return target_device(name, pool.problem.language)
+    return catalogue().get(name) or Device(
         name=name,
         kind="gpu",
         cores=0,
@@ -227,58 +274,84 @@ def _query(pool: dataset.Pool, device: Device, kernel: Kernel) -> Query:
 
 def _facts(ranked: Ranked) -> dict[str, Any]:
     density = ranked.forecast.against_reference()
-    low, high = density.interval(0.8)
+    runs = ranked.forecast.p_ok > 0.0
+    low, middle, high = (
+        round(2.0 ** density.quantile(level), 4) if runs else None for level in (0.1, 0.5, 0.9)
+    )
     return {
         "kernel": ranked.label,
         "id": ranked.kernel.id,
         "chance_fastest": round(ranked.chance, 5),
-        "median_speedup": round(2.0 ** density.quantile(0.5), 4),
-        "interval_80": [round(2.0**low, 4), round(2.0**high, 4)],
+        "median_speedup": middle,
+        "interval_80": [low, high],
         "p_ok": round(ranked.forecast.p_ok, 4),
+        "is_prior": ranked.forecast.is_prior,
         "why": ranked.forecast.rationale,
     }
 
 
 def _print_csv(ranking: Ranking) -> None:
     columns = ("rank", "kernel", "chance_fastest", "median_speedup", "low", "high", "p_ok", "why")
-    writer = csv.writer(sys.stdout)
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
     writer.writerow(columns)
     for number, ranked in enumerate(ranking.members, 1):
         facts = _facts(ranked)
         low, high = facts["interval_80"]
         told = facts | {"rank": number, "low": low, "high": high}
         writer.writerow([told[column] for column in columns])
+    echo_source(table.getvalue())
 
 
 def _print(ranking: Ranking, cut: Cut, facts: dict[str, Any], top: int) -> None:
     known = f", {facts['known']} measured already" if facts["known"] else ""
+    kernels = "1 kernel" if facts["kernels"] == 1 else f"{facts['kernels']:,} kernels"
     OUT.print(
-        f"{facts['problem']} on {facts['device']}: {facts['kernels']:,} kernels{known}; "
+        f"{facts['problem']} on {facts['device']}: {kernels}{known}; "
         f"forecast by {facts['forecaster']}, not measured",
         style="bold",
     )
+    for reason in facts["left_out"]:
+        OUT.print(f"left out: {reason}", style="dim")
+    OUT.print(facts["compiled"], style="dim")
+    shown = [_facts(member) for member in ranking.members[:top]]
+    reasons = {each["why"] for each in shown}
     table = Table(box=None, pad_edge=False)
-    for column in ("", "kernel", "P(fastest)", "speedup", "80% interval", "P(ok)", "why"):
-        left = column in ("kernel", "why")
-        table.add_column(column, justify="left" if left else "right", no_wrap=not left)
-    for number, ranked in enumerate(ranking.members[:top], 1):
-        told = _facts(ranked)
-        low, high = told["interval_80"]
+    for column in ("", "P(fastest)", "speedup", "80% interval", "P(ok)"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("kernel" if len(reasons) == 1 else "kernel, and why", overflow="fold")
+    for number, each in enumerate(shown, 1):
+        low, high = each["interval_80"]
+        runs = low is not None
+        name = Text(each["kernel"])
+        if len(reasons) > 1:
+            name.append(f"\n{each['why']}", style="dim")
         table.add_row(
             str(number),
-            told["kernel"],
-            f"{told['chance_fastest']:.3f}",
-            f"~{told['median_speedup']:.2f}x",
-            f"{low:.2f}x to {high:.2f}x",
-            f"{told['p_ok']:.2f}",
-            told["why"],
+            "<0.001" if 0.0 < each["chance_fastest"] < 0.001 else f"{each['chance_fastest']:.3f}",
+            f"~{each['median_speedup']:.2f}x" if runs else "-",
+            f"{low:.2f}x to {high:.2f}x" if runs else "-",
+            f"{each['p_ok']:.2f}",
+            name,
             end_section=number == cut.count,
             style="" if number <= cut.count else "dim",
         )
     OUT.print(table)
-    OUT.print(f"measure the first {cut.count:,}: {cut.reason}")
+    if len(reasons) == 1 and (reason := reasons.pop()):
+        OUT.print(f"why: {reason}", style="dim")
+    OUT.print(_COLUMNS, style="dim")
+    OUT.print(f"measure the first {cut.count:,}: {cut.reason}" if cut.count else cut.reason)
+    unknown = facts["unlike_any_known"]
+    if unknown and unknown == sum(not member.is_ruled_out for member in ranking.members):
+        OUT.print(NO_EXPERIENCE, style="yellow")
+    elif unknown:
+        OUT.print(
+            f"No measured kernel like {unknown} of these is known: their forecasts are close to a "
+            "prior.",
+            style="yellow",
+        )
     chances = [each.chance for each in ranking.members]
-    if len(chances) > 1 and chances[0] - chances[-1] < 1e-9:
+    if cut.count and len(chances) > 1 and chances[0] - chances[-1] < 1e-9:
         OUT.print("nothing tells these kernels apart yet: --measure some, or give --history")
 
 
@@ -293,14 +366,12 @@ def _measure(
     quiet: bool,
 ) -> dict[str, Any]:
     """Measure the pool best first; each measurement changes what is measured next."""
-    if not pool.problem.arguments:
-        raise SetupError(
-            f"{pool.problem.name!r} cannot be measured here, its inputs are not stated: "
-            "give --problem with a problem folder (kernelcast init makes one)"
-        )
+    wanted = [_member(each.kernel) for each in ranking.members if not each.is_ruled_out]
+    if not wanted:
+        raise SetupError("nothing is measured: no kernel of the pool is worth it, see why above")
     usual = Parts.build(components, pool.problem.language)
     parts = Parts(
-        proposer=PoolProposer([_member(each.kernel) for each in ranking.members], ordered=True),
+        proposer=PoolProposer(wanted, ordered=True),
         forecaster=usual.forecaster,
         policy=usual.policy,
         strategy=usual.strategy,

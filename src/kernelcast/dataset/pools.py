@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelcast.canonical import canonical_parameters, kernel_id, language_of
+from kernelcast.canonical import canonical_parameters, kernel_id, language_of, read_kernel
 from kernelcast.dataset._foreign import _load_json
 from kernelcast.dataset.keys import configuration_id, device_group
 from kernelcast.dataset.recordings import recorded_observation
@@ -26,7 +26,10 @@ from kernelcast.types import Kernel, Language, Observation, Parameters, Problem,
 
 @dataclass(frozen=True)
 class Pool:
-    """Kernels to rank. `reference_s` is nan where the reference was never timed."""
+    """Kernels to rank. `reference_s` is nan where the reference was never timed.
+
+    `left_out` says of each file of a folder that is not ranked why it is not.
+    """
 
     problem: Problem
     reference: Kernel
@@ -35,6 +38,7 @@ class Pool:
     kernels: tuple[Kernel, ...]
     known: tuple[Observation, ...] = ()
     device: str | None = None
+    left_out: tuple[str, ...] = ()
 
 
 def folder_pool(folder: Path, reference: Path | None, problem: Problem | None) -> Pool:
@@ -46,33 +50,48 @@ def folder_pool(folder: Path, reference: Path | None, problem: Problem | None) -
     files = sorted(path for path in folder.iterdir() if language_of(path) is not None)
     named = [path for path in files if path.stem in ("reference", "seed")]
     chosen = reference or (named[0] if named else None)
+    if not files:
+        raise SetupError(f"{folder} holds no kernel files: .cpp, .cc, .cu, .hip, .cl or .py")
     if chosen is not None:
-        text, language = chosen.read_text(), language_of(chosen)
-        if language is None:
-            raise SetupError(f"{chosen}: its ending names no kernel language")
+        anchor = read_kernel(chosen)
     elif problem is not None:
-        text, language = problem.seed_source, problem.language
+        anchor = _text_kernel(problem.seed_source, problem.language)
     else:
         raise SetupError(
             f"nothing in {folder} is called reference or seed: say with --reference or --problem "
             "what the kernels are to be faster than"
         )
-    anchor = _text_kernel(text, language)
-    found = {
-        path.name: _text_kernel(path.read_text(), language)
-        for path in files
-        if language_of(path) == language and path != chosen
-    }
-    unique = {kernel.id: name for name, kernel in reversed(found.items()) if kernel.id != anchor.id}
-    names = sorted(unique.values())
-    if not names:
-        raise SetupError(f"{folder} holds no {language} kernels beside the reference")
+    language = anchor.language
+    if problem is not None and problem.language != language:
+        raise SetupError(
+            f"the reference is a {language} kernel and {problem.name!r} a {problem.language} "
+            f"problem: name a problem in {language}"
+        )
+    names = {anchor.id: chosen.name if chosen is not None else "the reference"}
+    kernels: list[Kernel] = []
+    left_out: list[str] = []
+    for path in files:
+        if chosen is not None and path.resolve() == chosen.resolve():
+            continue
+        if language_of(path) != language:
+            left_out.append(f"{path.name} is {language_of(path)}, the reference is {language}")
+            continue
+        kernel = read_kernel(path)
+        if kernel.id in names:
+            left_out.append(f"{path.name} is the same kernel as {names[kernel.id]}")
+            continue
+        names[kernel.id] = path.name
+        kernels.append(kernel)
+    if not kernels:
+        why = f" ({'; '.join(left_out)})" if left_out else ""
+        raise SetupError(f"{folder} holds no {language} kernel beside the reference{why}: add some")
     return Pool(
-        problem=problem or Problem.unstated(folder.name, language, text),
+        problem=problem or Problem.unstated(folder.name, language, anchor.source),
         reference=anchor,
         reference_s=math.nan,
-        labels=tuple(names),
-        kernels=tuple(found[name] for name in names),
+        labels=tuple(names[kernel.id] for kernel in kernels),
+        kernels=tuple(kernels),
+        left_out=tuple(left_out),
     )
 
 
@@ -139,7 +158,12 @@ def space_pool(
     reference_s, key = timed[(len(timed) - 1) // 2] if timed else (math.nan, "")
     if not kernels:
         raise SetupError(f"{path}: the restrictions admit no configuration")
-    reference = kernels.get(key, next(iter(kernels.values())))
+    # Where nothing was timed, no configuration: forecasts are then against the middle of the space.
+    reference = (
+        _configuration(problem, json.loads(key))
+        if timed
+        else Kernel(id=f"middle of {problem.name}", language=language, source="")
+    )
     known: dict[str, Observation] = {}
     for each in cached:
         kernel = _configuration(problem, json.loads(each.parameters))
