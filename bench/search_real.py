@@ -13,7 +13,6 @@ object.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 import tempfile
@@ -22,13 +21,13 @@ from pathlib import Path
 from statistics import fmean, geometric_mean
 from typing import Any
 
-from _result import bench_parser, report
-from _workers import workers
+from _result import bench_parser, json_lines, report
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.comparison import TIE_LOG2, Comparison, Paired, Plan, run_plan
 from kernelcast.events import ComponentSpec
 from kernelcast.farm.local import LocalFarm
 from kernelcast.problems import bundled_problems, load_problem
+from kernelcast.processes import workers
 from kernelcast.search import Search
 from kernelcast.store import Store
 from kernelcast.types import Budget, Problem, content_hash
@@ -43,13 +42,9 @@ class Finals:
     def __init__(self, path: Path, backend: CppBackend) -> None:
         self._path = path
         self._backend = backend
-        lines = path.read_text().splitlines() if path.exists() else []
-        self._known: dict[str, dict[str, float | None]] = {}
-        for line in lines:
-            # A line is cut off where the process was ended while it wrote.
-            with contextlib.suppress(json.JSONDecodeError):
-                told = json.loads(line)
-                self._known[told["key"]] = told["log2_speedups"]
+        self._known: dict[str, dict[str, float | None]] = {
+            line["key"]: line["log2_speedups"] for line in json_lines(path)
+        }
 
     def of(self, store: Store, found: Comparison) -> list[dict[str, float | None]]:
         """Log2 speedup by arm, seed after seed; None where the best kernel fails now."""

@@ -19,7 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import product, repeat
 from statistics import fmean
 from typing import Any
 
@@ -27,10 +27,10 @@ from scipy.stats import binom, binomtest
 
 from _data import tuner_spaces
 from _result import bench_parser, report
-from _workers import workers
 from kernelcast import plugins
 from kernelcast.backends.replay import Recording, space_problem
 from kernelcast.events import ComponentSpec
+from kernelcast.processes import workers
 from kernelcast.proposers.pool import PoolProposer
 from kernelcast.proposers.template import configured_kernel
 from kernelcast.replaying import Arm, Replayed, missed_winners, replay_space
@@ -102,11 +102,11 @@ def pool_of(recording: Recording) -> PoolProposer:
 
 
 def run_space(
-    label: str, seeds: Sequence[int], longest: int
+    label: str, seeds: Sequence[int], measurements: int, longest: int
 ) -> tuple[list[Replayed], dict[str, list[tuple[int, int]]]]:
     """All arms with these seeds; and by arm, what each run turned away and missed.
 
-    The tightest target is given `longest` measurements, all others as many as are told.
+    The tightest target is given `longest` measurements, all others `measurements`.
     """
     recording = recording_of(next(space for space in tuner_spaces() if space.label == label))
     replayed: list[Replayed] = []
@@ -121,7 +121,7 @@ def run_space(
                     "run",
                     recording,
                     arm,
-                    measurements=longest if tightest else max(BUDGETS),
+                    measurements=longest if tightest else measurements,
                     seed=seed,
                     proposer=pool,
                 )
@@ -193,7 +193,7 @@ def summary(
                 str(budget): reached(usual, curves[arm][:budget][-1]) for budget in BUDGETS
             },
             "lost_to_selective": {
-                str(budget): round(1.0 - curves[arm][:budget][-1] / usual[budget - 1], 4)
+                str(budget): round(1.0 - curves[arm][:budget][-1] / usual[:budget][-1], 4)
                 for budget in BUDGETS
             },
         }
@@ -224,7 +224,7 @@ def summary(
 
 def main() -> None:
     """Print a row a space, and the figures over all of them."""
-    parser = bench_parser(__doc__, quick="one space, one seed")
+    parser = bench_parser(__doc__, quick="one space, one seed, 25 measurements")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument(
         "--jobs", type=int, default=2, help="processes; figures do not depend on it"
@@ -232,13 +232,13 @@ def main() -> None:
     options = parser.parse_args()
     seeds = QUICK_SEEDS if options.quick else options.seeds
     labels = SPACES[:1] if options.quick else SPACES
-    longest = max(BUDGETS) if options.quick else LONG
+    measurements, longest = (min(BUDGETS),) * 2 if options.quick else (max(BUDGETS), LONG)
     started = time.perf_counter()
     replayed: list[Replayed] = []
     missed: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     with workers(options.jobs) as pool:
         turns = [range(turn, seeds, len(labels)) for turn in range(len(labels))]
-        done = pool.map(run_space, labels, turns, [longest] * len(labels))
+        done = pool.map(run_space, labels, turns, repeat(measurements), repeat(longest))
         for label, (runs, counts) in zip(labels, done, strict=True):
             replayed += runs
             for arm, each in counts.items():

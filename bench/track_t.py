@@ -19,7 +19,6 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy: processes share the cores instead
 
-import contextlib
 import hashlib
 import inspect
 import json
@@ -36,11 +35,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from _data import Floats, Space, aligned, siblings_of, tuner_spaces
-from _result import bench_parser, report, save_figure
-from _workers import workers
+from _result import bench_parser, json_lines, report, save_figure
 from kernelcast.forecasters import _gaussian as gaussian
 from kernelcast.forecasters import space as space_forecaster
 from kernelcast.forecasters.space import Sibling, SpaceForecaster
+from kernelcast.processes import workers
 
 BUDGETS = (5, 10, 25, 50, 100, 200)
 OURS = ("cold", "sparse", "full", "other_vendor")
@@ -216,13 +215,7 @@ def _identity(entry: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _recorded(path: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
-    found = {}
-    for line in path.read_text().splitlines() if path.exists() else ():
-        # A line is cut off where the process was ended while it wrote.
-        with contextlib.suppress(json.JSONDecodeError):
-            entry = json.loads(line)
-            found[_identity(entry)] = entry
-    return found
+    return {_identity(entry): entry for entry in json_lines(path)}
 
 
 def _from_kernel_tuner(
@@ -357,11 +350,10 @@ def main() -> None:
     parser.add_argument("--kernel-tuner-runs", type=Path, help="work file of _kernel_tuner.py")
     parser.add_argument("--without-kernel-tuner", action="store_true")
     arguments = parser.parse_args()
-    temporary = Path(tempfile.gettempdir())
-    chosen, seeds, budget = list(spaces()), arguments.seeds, arguments.budget
+    chosen, seeds, budget, jobs = list(spaces()), arguments.seeds, arguments.budget, arguments.jobs
     if arguments.quick:
         chosen = [space for space in chosen if space.label in QUICK_SPACES]
-        seeds, budget = 2, 50
+        seeds, budget, jobs = 2, 50, 1  # each process reads all spaces
     arms = [*OURS, *PER_SECOND, *PLAIN]
     if not arguments.without_kernel_tuner:
         import _kernel_tuner
@@ -370,7 +362,8 @@ def main() -> None:
         arms += [f"{KERNEL_TUNER}{strategy}" for strategy in strategies]
     if arguments.arm:
         arms = [arm for arm in arms if arm in arguments.arm]
-    work = arguments.work or temporary / "track_t.jsonl"
+    name = "track_t_quick.jsonl" if arguments.quick else "track_t.jsonl"
+    work = arguments.work or Path(tempfile.gettempdir()) / name
     if arguments.quick and arguments.work is None:
         work.unlink(missing_ok=True)
     done = _recorded(work)
@@ -383,14 +376,14 @@ def main() -> None:
     missing = [
         pair for pair in wanted if _identity(_key(pair[1], pair[0], seeds, budget)) not in done
     ]
-    with workers(arguments.jobs) as pool, work.open("a") as out:
-        jobs = [pool.submit(_job, arm, space.label, seeds, budget) for arm, space in missing]
-        for number, job in enumerate(as_completed(jobs), 1):
+    with workers(jobs) as pool, work.open("a") as out:
+        runs = [pool.submit(_job, arm, space.label, seeds, budget) for arm, space in missing]
+        for number, job in enumerate(as_completed(runs), 1):
             entry = job.result()
             out.write(json.dumps(entry) + "\n")
             out.flush()
             done[_identity(entry)] = entry
-            print(f"{number}/{len(jobs)} {entry['arm']} {entry['space']} {entry['cpu_s']} s")
+            print(f"{number}/{len(runs)} {entry['arm']} {entry['space']} {entry['cpu_s']} s")
     entries = [done[_identity(_key(space, arm, seeds, budget))] for arm, space in wanted]
     result = summary(entries, budget)
     curves = result.pop("curves")

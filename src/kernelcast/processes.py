@@ -1,0 +1,53 @@
+"""Processes that share the work: they end when the process that started them does.
+
+A worker that outlives a killed parent would go on computing, and spoil every timing after it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+
+_PR_SET_PDEATHSIG = 1
+_THREADS = "OMP_NUM_THREADS"
+
+
+@contextmanager
+def workers(count: int, *, a_core_each: bool = False) -> Iterator[ProcessPoolExecutor]:
+    """A pool of fresh processes with one thread each for linear algebra.
+
+    With `a_core_each`, each process has a core that no other process of the pool has. Ctrl-C
+    reaches the parent alone: jobs that have not begun are dropped, and the others end first.
+    """
+    context = multiprocessing.get_context("spawn")
+    cores: multiprocessing.Queue[int] | None = context.Queue() if a_core_each else None
+    if cores is not None:
+        for core in sorted(os.sched_getaffinity(0))[:count]:
+            cores.put(core)
+    pool = ProcessPoolExecutor(count, context, _begin, (cores,))
+    threads = os.environ.get(_THREADS)
+    os.environ[_THREADS] = threads or "1"
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        # A job for each starts them all now, while the environment and the mask are theirs.
+        for _ in range(count):
+            pool.submit(os.getpid)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if threads is None:
+            del os.environ[_THREADS]
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin(cores: multiprocessing.Queue[int] | None) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if cores is not None:
+        os.sched_setaffinity(0, {cores.get()})
