@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 from kernelcast.backends.replay import Recording, ReplayBackend, space_problem
 from kernelcast.canonical import canonical_parameters
 from kernelcast.errors import SetupError
-from kernelcast.events import Decided, Measured, RunSpec
+from kernelcast.events import Decided, Event, Measured, RunSpec
 from kernelcast.farm.local import LocalFarm
 from kernelcast.parts import Parts
 from kernelcast.proposers.pool import PoolProposer
@@ -81,18 +81,37 @@ def replay_space(
     measurements: int,
     seed: int = 0,
     proposer: Proposer | None = None,
+    until_best: bool = False,
 ) -> Replayed:
     """A search over a recorded space with so many measurements, kept as the run `name`.
 
-    Who replays a space often hands in a pool of its kernels, which are then rendered but once.
+    With `until_best` it ends as soon as the fastest recorded kernel is found; `found` is shorter
+    then. The arm is not told: it would have gone on, and found nothing better.
+    A caller that replays a space often hands in a pool of its kernels, to make them only once.
     """
-    members = list(recording.configurations)
+    members = recording.configurations
     if not members:
         raise SetupError(f"{recording.problem!r} was recorded as texts: replay its searches")
     proposer = proposer or PoolProposer(members)
     budget = Budget(measurements=measurements)
     search = _search(store, name, recording, arm, proposer, seed, streamed=False)
+    if until_best:
+        search.callbacks.append(_UntilBest(search, recording))
     return _replayed("space", search, recording, arm, budget, recording.best_s, len(members))
+
+
+class _UntilBest:
+    """A callback that ends a replay when its best kernel is the fastest recorded."""
+
+    def __init__(self, search: Search, recording: Recording) -> None:
+        self._search = search
+        self._best_log2 = math.log2(_reference_s(recording) / recording.best_s)
+
+    def on_event(self, event: Event) -> None:
+        """Look at each new best."""
+        confirmed = event.confirmed_log2 if isinstance(event, Measured) else None
+        if confirmed is not None and confirmed >= self._best_log2:
+            self._search.stop("the fastest recorded kernel is found")
 
 
 def replay_search(
@@ -208,9 +227,7 @@ def _replayed(
         where=f"{recording.problem} on {recording.device.name}",
         kind=kind,
         seed=search.spec.seed,
-        found=tuple(
-            2.0 ** (best - optimum) for best in best_so_far(search.store.open_run(search.name))
-        ),
+        found=tuple(2.0 ** (best - optimum) for best in best_so_far(search.log)),
         offered=offered,
         measured=state.measured,
         device_s=state.spent.get(Resource.DEVICE_S, 0.0),

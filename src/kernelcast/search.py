@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-import tomllib
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from kernelcast.certainty import consult
 from kernelcast.errors import BudgetExceeded, SetupError
 from kernelcast.events import (
     BudgetChanged,
-    ComponentSpec,
     Decided,
     Event,
     Forecasted,
@@ -39,8 +37,7 @@ from kernelcast.events import (
     Unanswered,
     Voided,
 )
-from kernelcast.parts import DEFAULT_PARTS, Parts
-from kernelcast.problems import load_problem
+from kernelcast.parts import Parts, RunFile
 from kernelcast.protocols import Callback
 from kernelcast.state import Pending, SentBack, State
 from kernelcast.store import DEFAULT_STORE, Run, Store
@@ -105,10 +102,11 @@ class Search:
         self.store = store
         self.spec = spec or RunSpec()
         self.name = (
-            name or f"{problem.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+            name or f"{problem.name[:60]}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         )
         self.callbacks = list(callbacks)
         self._run: Run | None = None
+        self._budget = Budget()
         self._jobs: dict[str, Job] = {}
         self._thinking: set[str] = set()
         self._repairing: set[str] = set()
@@ -126,29 +124,21 @@ class Search:
 
     @classmethod
     def from_toml(cls, path: str | Path, callbacks: Sequence[Callback] = ()) -> Search:
-        """A search as a file states it: the problem, and the parts that are not the default."""
-        text = tomllib.loads(Path(path).read_text())
-        known = {"problem", "store", "name", "seed", "inspect", "reuse", "backend", *DEFAULT_PARTS}
-        if unknown := sorted(set(text) - known):
-            raise SetupError(f"{path}: unknown keys {unknown}; known: {sorted(known)}")
-        if "problem" not in text:
-            raise SetupError(f'{path}: name a problem, for example: problem = "softmax"')
-        problem = load_problem(text["problem"])
-        defaults = {**DEFAULT_PARTS, "backend": problem.language}
-        components: dict[str, ComponentSpec] = {
-            kind: ComponentSpec(name=options.pop("name", default), options=options)
-            for kind, default in defaults.items()
-            if isinstance(options := text.pop(kind, None), dict)
-        }
-        options = {key: text[key] for key in ("seed", "inspect", "reuse") if key in text}
-        return cls(
-            problem,
-            Parts.build(components, problem.language),
-            Store.open(text.get("store", DEFAULT_STORE)),
-            spec=RunSpec(components=components, **options),
-            name=text.get("name"),
+        """A search as a file states it (`parts.RunFile`).
+
+        Its budget is that of the file, unless `run` is given another.
+        """
+        stated = RunFile.read(path)
+        search = cls(
+            stated.problem,
+            Parts.build(stated.spec.components, stated.problem.language),
+            Store.open(stated.store or DEFAULT_STORE),
+            spec=stated.spec,
+            name=stated.name,
             callbacks=callbacks,
         )
+        search._budget = stated.budget
+        return search
 
     @classmethod
     def resume(
@@ -164,6 +154,7 @@ class Search:
         started = run.state.started
         if started is None:
             raise SetupError(f"run {name!r} never began: start a new search")
+        run.hold()
         search = cls(
             started.problem,
             parts or Parts.build(started.spec.components, started.problem.language),
@@ -178,7 +169,6 @@ class Search:
                 f"{search.parts.farm.device.id}: times do not compare, start a new search here"
             )
         search._run = run
-        run.hold()
         search._abandon_unfinished()
         search._learn_history()
         return search
@@ -226,6 +216,11 @@ class Search:
             confirmed=node.confirmed,
             state=self.state,
         )
+
+    @property
+    def log(self) -> Run:
+        """The run in the store, with its events."""
+        return self._log
 
     @property
     def _log(self) -> Run:
@@ -356,8 +351,12 @@ class Search:
         self._append([RunEnded(reason=reason)])
         self._log.release()
 
+    def stop(self, reason: str) -> None:
+        """End the search with what is being measured now; a new best is still measured again."""
+        self._stop = self._stop or reason
+
     def _budget_so_far(self) -> Budget:
-        return self.state.budget if self._run is not None else Budget()
+        return self.state.budget if self._run is not None else self._budget
 
     @staticmethod
     def _inline(_concurrency: int, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
@@ -586,7 +585,9 @@ class Search:
             wanted = wanted[:1] if len(self._thinking) < forecaster.concurrency else []
         if not wanted:
             return False
-        queries = [self._query(candidate) for candidate in wanted]
+        # All at once: one by one they take longer to read than to forecast.
+        kernels = self.store.kernels([candidate.kernel_id for candidate in wanted])
+        queries = [self._query(*pair) for pair in zip(wanted, kernels, strict=True)]
         entry = self._reserve(f"forecast-{self.state.attempts}", forecaster.quote(queries))
         if self._stop is not None:
             return False
@@ -614,12 +615,12 @@ class Search:
         known = {"evidence": evidence, "anchor_evidence": anchors[query.anchor.id]}
         return query.model_copy(update=known)
 
-    def _query(self, candidate: Candidate) -> Query:
+    def _query(self, candidate: Candidate, kernel: Kernel) -> Query:
         anchor = self.state.anchor(candidate.parent_id)
         return Query(
             problem=self.problem,
             device=self.parts.farm.device,
-            candidate=self._kernel(candidate.kernel_id),
+            candidate=kernel,
             anchor=self._kernel(anchor.kernel_id),
             anchor_log2_speedup=anchor.log2_speedup,
             anchor_runtime_s=self._runtime_s(anchor.log2_speedup),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -130,10 +130,33 @@ class Recording:
             oracle_source=oracle_source,
         )
 
-    @property
-    def configurations(self) -> Iterator[dict[str, int | float | str]]:
+    @cached_property
+    def configurations(self) -> Sequence[dict[str, int | float | str]]:
         """Every recorded configuration, in the order recorded."""
-        return (json.loads(key) for key in self.entries if key.startswith("{"))
+        return [json.loads(key) for key in self.entries if key.startswith("{")]
+
+    @cached_property
+    def template(self) -> Template | None:
+        """Every combination of the recorded values; None where kernels are recorded by id."""
+        values: dict[str, set[int | float | str]] = defaultdict(set)
+        for configuration in self.configurations:
+            for name, value in configuration.items():
+                values[name].add(value)
+        if not values:
+            return None
+        return Template(
+            source=self.source,
+            parameters={
+                name: tuple(sorted(taken, key=lambda value: (isinstance(value, str), value)))
+                for name, taken in values.items()
+            },
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with any kernel, time or failure that is recorded."""
+        recorded = repr((self.source, self.reference, sorted(self.entries.items())))
+        return content_hash(recorded)[:12]
 
     @cached_property
     def best_s(self) -> float:
@@ -147,19 +170,9 @@ def space_problem(recording: Recording) -> Problem:
     The template admits every combination of the recorded values, recorded or not; the proposer
     `pool` proposes the recorded ones only.
     """
-    values: dict[str, set[int | float | str]] = defaultdict(set)
-    for configuration in recording.configurations:
-        for name, value in configuration.items():
-            values[name].add(value)
-    template = Template(
-        source=recording.source,
-        parameters={
-            name: tuple(sorted(found, key=lambda value: (isinstance(value, str), value)))
-            for name, found in values.items()
-        },
-    )
+    template = recording.template
     seed_source = recording.source
-    if recording.reference.startswith("{"):
+    if template is not None:
         reference = json.loads(recording.reference)
         seed_source = template.render({name: reference[name] for name in template.parameters})
     return Problem.unstated(
@@ -169,7 +182,7 @@ def space_problem(recording: Recording) -> Problem:
         family=recording.problem.partition("(")[0],
         summary=f"{recording.problem}, recorded on {recording.device.name}",
         oracle_source=recording.oracle_source,
-        template=template if values else None,
+        template=template,
     )
 
 
@@ -182,8 +195,7 @@ class ReplayBackend:
         self.device = recording.device
         self._recording = recording
         # Part of the measurement cache's key: another recording must not be answered from it.
-        recorded = repr((recording.source, recording.reference, sorted(recording.entries.items())))
-        self.toolchain = f"recording {content_hash(recorded)[:12]}"
+        self.toolchain = f"recording {recording.fingerprint}"
         self._dearest_s = max(each.device_s for each in recording.entries.values())
 
     def close(self) -> None:

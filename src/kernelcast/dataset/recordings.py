@@ -59,7 +59,7 @@ def open_replay(path: str, problem: str, device: str) -> ReplayBackend:
 
 def open_pool(path: str, problem: str, device: str, local: float = 0.7) -> PoolProposer:
     """The proposer of the configurations in a file of rows."""
-    members = list(recording(read_rows(path), problem, device).configurations)
+    members = recording(read_rows(path), problem, device).configurations
     if not members:
         raise SetupError(f"{problem!r} was recorded as texts: hand the pool its kernels instead")
     return PoolProposer(members, local)
