@@ -37,7 +37,7 @@ class History:
         """What is known of this problem on other devices."""
         here = device_group(device.name)
         return [
-            DeviceTimes(device=name, log2_runtime=found, same_vendor=_vendor(name) == _vendor(here))
+            DeviceTimes(device=name, log2_runtime=found, same_vendor=same_vendor(name, here))
             for (computed, name), found in self._times.items()
             if computed == problem.name and device_group(name) != here
         ]
@@ -56,6 +56,11 @@ def _typical(runs: Sequence[float | None]) -> float | None:
     """Log2 of the median time of those that ran."""
     ran = [each for each in runs if each is not None]
     return math.log2(median(ran)) if ran else None
+
+
+def same_vendor(one: str, other: str) -> bool:
+    """Whether two devices, by their names, are of one maker."""
+    return _vendor(one) == _vendor(other)
 
 
 def _vendor(device: str) -> str:

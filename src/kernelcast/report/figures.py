@@ -131,6 +131,47 @@ def draw_evaluations(evaluations: Sequence[Evaluation], path: Path, title: str) 
 def draw_found(arms: Mapping[str, Sequence[Sequence[float]]], path: Path, title: str) -> Path:
     """Fraction of the best recorded against measurements: mean and quartiles of each arm; a PNG."""
     figure, axes = _pyplot().subplots(figsize=(7.5, 4.5), dpi=120)
+    _found_panel(axes, arms, title)
+    return _saved(figure, path)
+
+
+def draw_recorded_and_live(
+    arms: Mapping[str, Sequence[Sequence[float]]],
+    live: Sequence[float],
+    measured: Sequence[float | None],
+    path: Path,
+    titles: tuple[str, str],
+) -> Path:
+    """Replayed searches as in `draw_found`, and beside them one live search; a PNG.
+
+    `live` is the best log2 speedup after each measurement, `measured` that of each kernel measured,
+    None where it failed.
+    """
+    figure, (recorded, here) = _pyplot().subplots(1, 2, figsize=(12.0, 5.0), dpi=120)
+    _found_panel(recorded, arms, titles[0])
+    recorded.set_ylabel("best kernel found: share of the best possible speed")
+    steps = np.arange(1, len(live) + 1)
+    timed = [(step, log2) for step, log2 in zip(steps, measured, strict=True) if log2 is not None]
+    here.scatter(
+        [step for step, _ in timed],
+        [2.0**log2 for _, log2 in timed],
+        s=18,
+        color="#999999",
+        label="each kernel measured",
+    )
+    best = 2.0 ** np.array(live)
+    here.step(steps, best, where="post", color=_COLOURS[0], lw=2.5, label="best so far")
+    here.axhline(1.0, color="#999999", lw=1, ls=":")
+    here.set_xlabel("measurements")
+    here.xaxis.get_major_locator().set_params(integer=True)
+    here.set_ylabel("speedup over the seed kernel")
+    _in_octaves(here)
+    _plain(here, titles[1])
+    here.legend(frameon=False, loc="lower right")
+    return _saved(figure, path)
+
+
+def _found_panel(axes: Any, arms: Mapping[str, Sequence[Sequence[float]]], title: str) -> None:
     for (name, curves), colour in zip(arms.items(), _COLOURS, strict=False):
         begun = [curve for curve in curves if curve]
         if not begun:
@@ -144,7 +185,6 @@ def draw_found(arms: Mapping[str, Sequence[Sequence[float]]], path: Path, title:
     axes.set_ylabel("best found / best recorded")
     _plain(axes, title)
     axes.legend(frameon=False, loc="lower right")
-    return _saved(figure, path)
 
 
 def _pyplot() -> Any:
