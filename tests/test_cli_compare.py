@@ -180,3 +180,10 @@ def test_models_differ_by_their_options() -> None:
     assert (forecaster.options["samples"], forecaster.options["temperature"]) == (3, 1.0)
     with pytest.raises(SetupError, match="--base-url and --model"):
         _component("proposer", "llm:model=m", ENDPOINT)
+
+
+def test_a_wrong_arm_is_refused_before_another_one_has_run(tmp_path: Path) -> None:
+    told = invoke("compare", "softmax", "--vary", "policy=measure_all,nope", "--out", "compared")
+    assert told.exit_code == 1
+    assert "no policy is called 'nope'; installed: conformal" in told.output
+    assert not Path("compared").exists()

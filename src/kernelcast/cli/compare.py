@@ -130,6 +130,8 @@ def compare(
         measurements=measurements,
         inspect=inspect,
     )
+    for components in plan.arms.values():
+        plugins.build(kind, components[kind])  # a wrong arm is refused before another one has run
     folder = out or Path(".kernelcast/compare")
     local = ComponentSpec(name=DEFAULT_PARTS["farm"])
     farm = plugins.build("farm", local, backend=plugins.build("backend", measuring))

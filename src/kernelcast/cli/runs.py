@@ -119,8 +119,8 @@ def search(
         return
     if context.get_parameter_source("store") is ParameterSource.DEFAULT:
         store = stated.store or store
+    parts = Parts.build(spec.components, stated.problem.language)
     with Store.open(store) as opened:
-        parts = Parts.build(spec.components, stated.problem.language)
         live = Search(stated.problem, parts, opened, spec=spec, name=name or stated.name)
         title = f"{stated.problem.name} ({live.name})"
         _finish(run_watched(live, budget, title, quiet=as_json), opened, out, as_json)
