@@ -143,6 +143,7 @@ class ScriptedServer:
     def __init__(self, *replies: Reply | Callable[[dict[str, Any]], Reply]) -> None:
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
+        self.answered = 0
         self.most_at_once = 0
         self._at_once = 0
         self._replies = replies
@@ -183,6 +184,7 @@ class ScriptedServer:
 
     def _done(self) -> None:
         with self._lock:
+            self.answered += 1
             self._at_once -= 1
 
     def __enter__(self) -> ScriptedServer:

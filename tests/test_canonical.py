@@ -793,7 +793,6 @@ def test_hostile_repetition_takes_linear_time_and_space(unit: str, language: str
     assert len(canonical_source(unit * 8_000, language)) < 120 * 8_000
 
 
-@pytest.mark.alone
 def test_eight_times_the_kernel_takes_eight_times_as_long() -> None:
     """A ratio, not seconds: a kernel of 300 lines takes 10 ms on one machine, 80 on another."""
     source = rendered_template(BUNDLED / "softmax")

@@ -124,8 +124,11 @@ def test_log_probabilities_are_given_as_told() -> None:
 
 
 def test_many_are_answered_in_order_and_so_many_at_once() -> None:
+    eight = threading.Barrier(8, timeout=300)
+
     def echo(request: dict[str, Any]) -> Scripted:
-        return Scripted(request["messages"][0]["content"], delay_s=0.02)
+        eight.wait()
+        return Scripted(request["messages"][0]["content"])
 
     texts = [f"{n}" for n in range(40)]
     requests = [
@@ -134,7 +137,7 @@ def test_many_are_answered_in_order_and_so_many_at_once() -> None:
     with ScriptedServer(echo) as server:
         replies = client(server.base_url, concurrency=8).ask_many(requests)
     assert [reply.text for reply in replies] == texts
-    assert 2 <= server.most_at_once <= 8
+    assert server.most_at_once == 8
     assert client("http://127.0.0.1:1/v1").ask_many([]) == []
 
 
@@ -155,17 +158,16 @@ def test_threads_share_a_client() -> None:
 def test_one_error_stops_the_questions_that_are_under_way() -> None:
     def answer(request: dict[str, Any]) -> Scripted:
         bad = request["messages"][0]["content"] == "bad"
-        return Scripted("who?", status=401) if bad else Scripted(delay_s=20.0)
+        return Scripted("who?", status=401) if bad else Scripted(delay_s=200.0)
 
     requests = [
         Request(messages=[{"role": "user", "content": text}], max_output_tokens=9)
         for text in ("good", "bad")
     ]
     with ScriptedServer(answer) as server:
-        started_s = time.monotonic()
         with pytest.raises(ModelError):
             client(server.base_url).ask_many(requests)
-        assert time.monotonic() - started_s < 5.0
+        assert server.answered == 1
 
 
 def test_a_client_that_is_dropped_closes_its_connections() -> None:
@@ -255,10 +257,10 @@ def test_the_wait_that_the_server_names_is_kept_by_all_who_ask() -> None:
     busy = Scripted("busy", status=429, headers={"retry-after": "0.4"})
     with ScriptedServer(busy, GOOD) as server:
         asked = client(server.base_url, max_attempts=1)
-        assert asked.ask(QUESTION).outcome == "rate_limited"
         started_s = time.monotonic()
+        assert asked.ask(QUESTION).outcome == "rate_limited"
         assert asked.ask(QUESTION).outcome == "ok"
-        assert time.monotonic() - started_s >= 0.35
+        assert time.monotonic() - started_s >= 0.4
 
 
 NOW_S = 1_700_000_000.0
@@ -333,11 +335,11 @@ def test_a_server_that_keeps_failing_is_left_in_peace_until_a_probe_succeeds(
 
     with ScriptedServer(answer) as server:
         asked = client(server.base_url, max_attempts=1)
+        started_s = time.monotonic()
         assert [asked.ask(QUESTION).outcome for _ in range(3)] == ["server_error"] * 3
         # Open: of ten, one is sent after the cool-down; the others learn from it.
-        started_s = time.monotonic()
         replies = asked.ask_many([QUESTION] * 10)
-        assert time.monotonic() - started_s >= 0.25
+        assert time.monotonic() - started_s >= 0.3
         outcomes = sorted(reply.outcome for reply in replies)
         assert outcomes == ["server_error"] + ["unavailable"] * 9
         assert len(server.requests) == 4
@@ -393,11 +395,9 @@ def test_what_nobody_tells_is_charged_at_its_upper_bound_and_marked() -> None:
 
 
 def test_a_late_answer_is_a_value_that_may_have_been_paid_for() -> None:
-    with ScriptedServer(Scripted(delay_s=20.0)) as server:
-        started_s = time.monotonic()
+    with ScriptedServer(Scripted(delay_s=200.0)) as server:
         reply = ask(server.base_url, timeout_s=0.2, max_attempts=2)
         quote = client(server.base_url, max_attempts=2).quote(QUESTION)
-    assert time.monotonic() - started_s < 10.0
     assert (reply.outcome, reply.attempts, reply.usage.unknown) == ("timeout", 2, True)
     assert "0.2 s" in reply.error
     assert reply.usage.tokens == quote.tokens

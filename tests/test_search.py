@@ -7,7 +7,6 @@ import ast
 import os
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -529,7 +528,7 @@ def test_a_model_call_in_flight_at_a_crash_is_charged_at_its_reservation(store: 
 def test_slow_proposers_are_asked_at_once_and_their_answers_used_as_they_come(
     store: Store,
 ) -> None:
-    barrier = threading.Barrier(2, timeout=10)
+    barrier = threading.Barrier(2, timeout=300)
 
     @dataclass(frozen=True)
     class Slow(TemplateProposer):
@@ -557,6 +556,7 @@ def test_an_interrupt_does_not_wait_for_a_model_that_is_thinking(
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     forever = threading.Event()
+    thought: list[bool] = []
 
     @dataclass(frozen=True)
     class Pondering(TemplateProposer):
@@ -567,12 +567,11 @@ def test_an_interrupt_does_not_wait_for_a_model_that_is_thinking(
 
         def propose(self, request: ProposalRequest) -> Proposals:
             _thread.interrupt_main()
-            forever.wait(60)
+            thought.append(forever.wait(300))
             return Proposals(kernels=())
 
-    began = time.monotonic()
     state = start(store, make_parts(proposer=Pondering())).run(Budget(candidates=5)).state
-    assert time.monotonic() - began < 20
+    assert thought == []
     assert state.ended == "interrupted"
     assert state.spent[Resource.PROPOSAL_TOKENS] == 500
     forever.set()
@@ -585,6 +584,7 @@ def test_all_slots_are_kept_busy(store: Store) -> None:
         lock: threading.Lock = field(default_factory=threading.Lock)
         now: int = 0
         most: int = 0
+        full: threading.Event = field(default_factory=threading.Event)
 
         slots = 3
         device = FAKE_DEVICE
@@ -600,6 +600,8 @@ def test_all_slots_are_kept_busy(store: Store) -> None:
             with self.lock:
                 self.now += 1
                 self.most = max(self.most, self.now)
+                if self.now == self.slots:
+                    self.full.set()
             future = self.inner.submit(problem, job)
             future.add_done_callback(self._ended)
             return future
@@ -611,14 +613,15 @@ def test_all_slots_are_kept_busy(store: Store) -> None:
         def close(self) -> None:
             self.inner.close()
 
-    class Sleepy(SyntheticBackend):
+    class Patient(SyntheticBackend):
         def measure(
             self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
         ) -> Measurement:
-            time.sleep(0.05)
+            if kernel.parameters:
+                farm.full.wait(300)
             return super().measure(problem, kernel, seed)
 
-    farm = Counting(LocalFarm(Sleepy(), slots=3))
+    farm = Counting(LocalFarm(Patient(), slots=3))
     state = (
         start(store, make_parts(MeasureAll(pool_size=3), farm=farm))
         .run(Budget(measurements=12))

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
@@ -444,11 +445,14 @@ def test_only_known_ways_of_asking() -> None:
 
 
 def test_several_queries_are_asked_at_once_and_answered_in_order() -> None:
+    four = threading.Barrier(4, timeout=300)
+
     def by_constant(request: dict[str, Any]) -> Reply:
+        four.wait()
         constant = int(re.findall(r"\* (\d)\.0f", request["messages"][1]["content"])[-1])
         share = [0] * 4, [constant, 100 - constant, 0, 0, 0, 0, 0, 0, 0]
         # The first come last, so that order of arrival is not order of asking.
-        return Reply(answer(*share).content, delay_s=0.2 + (8 - constant) * 0.02)
+        return Reply(answer(*share).content, delay_s=(8 - constant) * 0.02)
 
     sources = [CANDIDATE.replace("x[i] + x[i]", f"x[i] * {each}.0f") for each in range(1, 9)]
     with ScriptedServer(by_constant) as server:
