@@ -326,6 +326,7 @@ def test_a_process_that_the_machine_starves_is_started_again(
         measured(backend, problem, SEED)
         backend.started.clear()
         backend.pauses.clear()
+        backend._patience = 1
 
         def stopped(child: CppChild, *request: Any) -> float | Failure:
             if child is backend.started[side] and next(requests) == request_number:
@@ -341,6 +342,8 @@ def test_a_process_that_the_machine_starves_is_started_again(
         assert len(measurement.timing.cases[0].log2_ratios) == 10
         assert len(backend.started) >= 4
         assert backend.pauses[0] == 1.0
+        # The next one begins with half of the patience that this one ended with.
+        assert backend._patience == min(2 ** len(backend.pauses), 8) // 2
         assert measurement.device_s <= 3.0
         assert not any(child.alive for child in backend.started)
 

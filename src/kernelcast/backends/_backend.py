@@ -170,6 +170,7 @@ class MeasuringBackend(ABC, Generic[P]):
         self._compile_timeout_s = compile_timeout_s
         self._device_cap_s = device_cap_s
         self._flush_bytes = flush_bytes
+        self._patience = 1
         self._directory = Path(tempfile.mkdtemp(prefix=f"kernelcast-{self.name}-", dir=build_dir))
         self._lock = threading.Lock()
         self._builds: OrderedDict[str, tuple[Build[P], Path]] = OrderedDict()
@@ -375,6 +376,7 @@ class MeasuringBackend(ABC, Generic[P]):
             cap_s=cap_s,
             tries=tries,
             pause=self._pause,
+            patience=self._patience,
         )
         try:
             return match.play(), match.device_s
@@ -387,6 +389,9 @@ class MeasuringBackend(ABC, Generic[P]):
                 ) from lost
             message = f"the seed kernel itself gave {lost}"
             return failure.model_copy(update={"message": message}), match.device_s
+        finally:
+            # A machine that was busy is likely to be busy still.
+            self._patience = max(1, match.patience // 2)
 
     @contextmanager
     def _pair(

@@ -49,8 +49,8 @@ class MachineBusy(Exception):
 class Match:
     """What the attempts of one match have in common. `device_s` is what they took so far.
 
-    An attempt may take `cap_s`, and `device_s` never exceeds it: what a busy machine adds is not
-    charged, nor are pauses.
+    An attempt may take `patience` times `cap_s`, and `device_s` never exceeds `cap_s`: what a busy
+    machine adds is not charged, nor are pauses.
     """
 
     arena: Arena
@@ -63,6 +63,7 @@ class Match:
     cap_s: float
     tries: int
     pause: Callable[[float], object]
+    patience: int = 1
     device_s: float = field(default=0.0, init=False)
 
     def play(self) -> Timing | Failure:
@@ -75,8 +76,9 @@ class Match:
         began = time.perf_counter()
         repeats = pauses = 0
         while True:
-            attempt = self._attempt(min(2**pauses, _MOST_PATIENCE))
+            attempt = self._attempt()
             if attempt.starved:
+                self.patience = min(2 * self.patience, _MOST_PATIENCE)
                 pauses += 1
                 if pauses < self.tries:
                     self._rest(attempt.share, pauses)
@@ -104,7 +106,7 @@ class Match:
         )
         self.pause(pause_s)
 
-    def _attempt(self, patience: int) -> _Attempt:
+    def _attempt(self) -> _Attempt:
         with self.start() as (candidate, reference):
             # The processes start while the inputs are drawn, and then wait for their first request.
             samples, fresh = self.draw()
@@ -113,7 +115,7 @@ class Match:
                 starved = reference.starved
                 return _Attempt(ReferenceLost(failure), reference.share, starved, doubtful=True)
             started = time.perf_counter()
-            deadline = started + patience * self.cap_s - _CLEANUP_MARGIN_S
+            deadline = started + self.patience * self.cap_s - _CLEANUP_MARGIN_S
             try:
                 candidate.deadline = deadline
                 if failure := candidate.load(min(_LOAD_TIMEOUT_S, self.cap_s)):
