@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelcast.certainty import consult
+from kernelcast.dataset.trials import Trial, Trials
 from kernelcast.distribution import Distribution
+from kernelcast.evaluation import ask, ask_at_once, draw
+from kernelcast.events import Forecasted, RunSpec
+from kernelcast.farm.local import LocalFarm
 from kernelcast.forecasters.cascade import CascadeForecaster
 from kernelcast.forecasters.critic import CriticForecaster
 from kernelcast.forecasters.recalibrate import RecalibratedForecaster
 from kernelcast.forecasters.roofline import RooflineForecaster
 from kernelcast.forecasters.trees import TreesForecaster
-from kernelcast.testing import make_kernel, make_query, synthetic_kernels, synthetic_problem
+from kernelcast.parts import Parts
+from kernelcast.policies import Selective
+from kernelcast.proposers.template import TemplateProposer
+from kernelcast.search import Search
+from kernelcast.store import Store
+from kernelcast.strategies import Puct
+from kernelcast.testing import (
+    SyntheticBackend,
+    make_kernel,
+    make_query,
+    synthetic_kernels,
+    synthetic_problem,
+)
 from kernelcast.types import (
     SMALLEST_CLAIM_LOG2,
+    Budget,
     Evidence,
     Failure,
     FailureKind,
@@ -148,3 +166,35 @@ def test_other_parameters_or_texts_that_were_not_published_are_other_kernels() -
     tuned = [kernel.model_copy(update={"source": SEED}) for kernel in (first, second)]
     pair = query(tuned[0]).model_copy(update={"anchor": tuned[1]})
     assert not consult(RooflineForecaster(), [pair])[0].objection
+
+
+def test_a_search_asks_this_way(tmp_path: Path) -> None:
+    """Every kernel that compiled, and only those, has no chance of a compile error."""
+    found: dict[bool, list[Forecast]] = {}
+    with Store.open(tmp_path / "runs.db") as store:
+        for inspect in (False, True):
+            parts = Parts(
+                proposer=TemplateProposer(),
+                forecaster=RooflineForecaster(),
+                policy=Selective(pool_size=4),
+                strategy=Puct(),
+                farm=LocalFarm(SyntheticBackend()),
+            )
+            search = Search(PROBLEM, parts, store, spec=RunSpec(inspect=inspect), name=str(inspect))
+            search.run(Budget(measurements=3))
+            events = store.open_run(str(inspect)).events()
+            found[inspect] = [each.forecast for each in events if isinstance(each, Forecasted)]
+    assert all(FailureKind.COMPILE_ERROR in each.failure for each in found[False])
+    assert found[True]
+    assert not any(FailureKind.COMPILE_ERROR in each.failure for each in found[True])
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_an_evaluation_asks_this_way(ordered: bool) -> None:
+    same = query(make_kernel(SEED))
+    trial = Trial(same, ok=True, log2_speedup=0.0, observation=None)
+    trials = Trials("a", "d", search=None, ordered=ordered, trials=(trial,))
+    (answer,) = ask(RooflineForecaster, draw([trials]))
+    assert "nothing has changed" in answer.forecast.objection
+    (alone,) = ask_at_once(RooflineForecaster(), [same], lambda: None)
+    assert alone == answer.forecast

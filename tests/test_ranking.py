@@ -99,3 +99,16 @@ def test_an_empty_pool_and_wrong_targets() -> None:
     for target in ({}, {"share": 0.1, "miss": 0.1}, {"share": 0.0}, {"miss": 1.0}):
         with pytest.raises(SetupError):
             ranking(forecast(0, 1)).cut(**target)
+
+
+def test_what_is_ruled_out_comes_last_and_is_not_advised() -> None:
+    broken = forecast(5, 0.1, p_fail=1.0)
+    copy = forecast(4, 0.1).model_copy(update={"objection": "nothing has changed"})
+    found = ranking(broken, copy, forecast(-3, 0.1), forecast(-30, 0.1))
+    assert order(found) == ["k2", "k3", "k1", "k0"]
+    assert [member.is_ruled_out for member in found.members] == [False, False, True, True]
+    assert [member.chance for member in found.members[2:]] == [0.0, 0.0]
+    assert found.cut(share=1.0).count == 2
+    none = ranking(broken, copy).cut(miss=0.05)
+    assert (none.count, none.chance) == (0, 0.0)
+    assert "none of them" in none.reason
