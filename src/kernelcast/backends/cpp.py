@@ -27,7 +27,7 @@ from kernelcast.backends._child import Child
 from kernelcast.backends._inspect import OBJDUMP_OPTIONS, foreign_imports, object_mix
 from kernelcast.backends._sandbox import Grant, Level, Sandbox
 from kernelcast.backends._toolchain import DISASSEMBLY_TIMEOUT_S
-from kernelcast.devices import detect_cpu, roofline_s
+from kernelcast.devices import detect_cpu, find_device, roofline_s
 from kernelcast.errors import SetupError
 from kernelcast.types import (
     Case,
@@ -61,7 +61,7 @@ class CppBackend(MeasuringBackend[Path]):
 
     def __init__(
         self,
-        device: Device | None = None,
+        device: Device | str | None = None,
         compiler: str = "g++",
         flags: Sequence[str] = FLAGS,
         compile_timeout_s: float = 30.0,
@@ -83,7 +83,7 @@ class CppBackend(MeasuringBackend[Path]):
         ).stdout
         flags_hash = content_hash("\0".join(flags))[:8]
         super().__init__(
-            device or detect_cpu(),
+            _cpu(device),
             f"{version.partition(chr(10))[0]}, flags {flags_hash}",
             compile_timeout_s,
             device_cap_s,
@@ -186,6 +186,14 @@ class CppBackend(MeasuringBackend[Path]):
 
     def _start_ahead(self, problem: Problem) -> None:
         self._ahead.start(Arena.of(problem))
+
+
+def _cpu(device: Device | str | None) -> Device:
+    """The CPU that is meant; C++ kernels run on no other device."""
+    chosen = find_device(device) if isinstance(device, str) else device or detect_cpu()
+    if chosen.kind != "cpu":
+        raise SetupError(f"C++ kernels run on the CPU, not on {chosen.name}: leave out --device")
+    return chosen
 
 
 class _Ahead:
