@@ -64,8 +64,9 @@ class CudaBackend(GpuBackend):
         nvcc = find_cuda_tool("nvcc")
         if nvcc is None:
             raise SetupError(
-                "the CUDA compiler nvcc was not found: install NVIDIA's CUDA toolkit, "
-                "and put its bin folder on the PATH or its root into CUDA_HOME"
+                "the CUDA compiler nvcc was not found: install NVIDIA's CUDA toolkit (apt-get "
+                "install nvidia-cuda-toolkit, or NVIDIA's own packages), and put its bin folder "
+                "on the PATH or its root into CUDA_HOME"
             )
         self._command: tuple[str | Path, ...] = (
             nvcc,
