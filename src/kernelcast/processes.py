@@ -22,7 +22,7 @@ def workers(count: int, *, a_core_each: bool = False) -> Iterator[ProcessPoolExe
     """A pool of fresh processes with one thread each for linear algebra.
 
     With `a_core_each`, each process has a core that no other process of the pool has. Ctrl-C
-    reaches the parent alone: jobs that have not begun are dropped, and the others end first.
+    reaches the parent alone, which ends the processes whatever they are at.
     """
     context = multiprocessing.get_context("spawn")
     cores: multiprocessing.Queue[int] | None = context.Queue() if a_core_each else None
@@ -30,6 +30,7 @@ def workers(count: int, *, a_core_each: bool = False) -> Iterator[ProcessPoolExe
         for core in sorted(os.sched_getaffinity(0))[:count]:
             cores.put(core)
     pool = ProcessPoolExecutor(count, context, _begin, (cores,))
+    others = multiprocessing.active_children()
     threads = os.environ.get(_THREADS)
     os.environ[_THREADS] = threads or "1"
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -43,6 +44,11 @@ def workers(count: int, *, a_core_each: bool = False) -> Iterator[ProcessPoolExe
             del os.environ[_THREADS]
     try:
         yield pool
+    except BaseException:
+        for process in multiprocessing.active_children():
+            if process not in others:
+                process.terminate()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 

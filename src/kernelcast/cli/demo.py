@@ -1,4 +1,8 @@
-"""The demo: searches replayed on recorded GPU measurements, then a live search on this CPU."""
+"""The demo: searches replayed on recorded GPU measurements, then a live search on this CPU.
+
+The recorded space was chosen by a rule, before its result was known: `tools/recorded_space.py`
+states it. The demo prints the mean over all recorded spaces beside the result.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ from kernelcast.report.console import parameters_text, summary
 from kernelcast.report.curves import best_so_far, drawn_out, mean_interval
 from kernelcast.report.figures import draw_recorded_and_live
 from kernelcast.report.terminal import Terminal
-from kernelcast.search import Result, Search
+from kernelcast.search import INTERRUPTED, Result, Search
 from kernelcast.store import Store
 from kernelcast.strategies import BestOfN
 from kernelcast.types import Budget
@@ -336,15 +340,14 @@ def _print_recorded(curves: Mapping[str, Sequence[Sequence[float]]]) -> None:
         ("random", "measures configurations drawn at random"),
     ):
         OUT.print(f"  {term:12}  {meaning}")
-    for name in (WARM, COLD):
-        last = [
-            (ours[-1], other[-1]) for ours, other in zip(curves[name], curves[RANDOM], strict=True)
-        ]
-        ahead, behind = sum(a > b for a, b in last), sum(a < b for a, b in last)
-        OUT.print(
-            f"After {points[-1]}, {name}: ahead of random in {ahead} of {seeds} seeds, "
-            f"behind in {behind}."
-        )
+    warm, cold = (
+        sum(ours[-1] > other[-1] for ours, other in zip(curves[name], curves[RANDOM], strict=True))
+        for name in (WARM, COLD)
+    )
+    OUT.print(
+        f"Seed by seed, after {points[-1]}: 2 GPUs known beats random {warm} times of {seeds}, "
+        f"cold {cold} of {seeds}."
+    )
     OUT.print(
         f"Mean after {PUBLISHED_AFTER} over {PUBLISHED_SPACES} recorded spaces "
         f"(bench/track_t.py): random {PUBLISHED[RANDOM]:.2f}, cold {PUBLISHED[COLD]:.2f}, "
@@ -408,6 +411,8 @@ def _print_live(result: Result, kernel: Path) -> None:
         OUT.print(table)
         if result.kernel.parameters:
             OUT.print(f"parameters: {parameters_text(result.kernel.parameters)}")
+    if state.ended == INTERRUPTED:
+        OUT.print("The search was stopped by Ctrl-C.")
     OUT.print(f"kernel: {kernel}", soft_wrap=True)
 
 
