@@ -198,12 +198,12 @@ def tell(name: str, turn: Turn) -> Turn:
 
 
 def main() -> None:
-    options = bench_parser(__doc__, quick="4 candidates with short prompts").parse_args()
+    options = bench_parser(__doc__, quick="2 candidates with short prompts").parse_args()
     if not real_model_is_installed():
         cannot_run(f"llm_throughput needs the real model: {INSTALL}")
     began = time.monotonic()
     problem = load_problem(QUICK_PROBLEM if options.quick else PROBLEM)
-    count, pairs, in_a_turn = (4, 2, 2) if options.quick else (64, 24, 4)
+    count, pairs, in_a_turn = (2, 1, 1) if options.quick else (64, 24, 4)
     with serving() as (endpoint, forecaster):
         asked = queries(problem, count, 0)
         requests = [each for query in asked for each in forecaster.requests(query)]
