@@ -1,7 +1,7 @@
 """The demo: searches replayed on recorded GPU measurements, then a live search on this CPU.
 
-The recorded space was chosen by a rule, before its result was known: `tools/recorded_space.py`
-states it. The demo prints the mean over all recorded spaces beside the result.
+The recorded space was chosen by a rule, not for its result: `tools/recorded_space.py` states it.
+The demo prints the mean over all recorded spaces beside the result.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _NEVER = 10**9
 @click.option(
     "--quick",
     is_flag=True,
-    help="Only see that it works: 2 seeds, 5 measurements, 2 of them live.",
+    help="Only see that it works: 2 seeds with 5 measurements, then 2 live ones.",
 )
 @trust_options
 @json_option
@@ -154,9 +154,11 @@ def demo(
     kernel = out / f"best.{SUFFIXES[loaded.language]}"
     kernel.write_text(result.kernel.source)
     titles = (
-        f"Recorded by others: {_space().problem} on {_short(_target().device.name)}\n"
+        f"Recorded by others: {_space().problem} on {_short(_target().device.name)},\n"
+        f"{_space().url.removeprefix('https://')} ({_space().licence})\n"
         f"{seeds} replayed searches each; line: mean, band: middle half",
-        f"Measured here: {loaded.name} on this machine's CPU\n"
+        f"Measured here: {loaded.name} on this machine's CPU,\n"
+        f"{search.parts.farm.device.name}\n"
         f"one live search, {len(best)} measurements",
     )
     draw_recorded_and_live(curves, best, live.log2_speedups, figure, titles)

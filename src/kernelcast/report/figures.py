@@ -183,6 +183,7 @@ def _found_panel(axes: Any, arms: Mapping[str, Sequence[Sequence[float]]], title
         axes.step(steps, whole.mean(axis=0), where="mid", color=colour, lw=2.5, label=name)
         axes.fill_between(steps, low, high, step="mid", color=colour, alpha=0.12)
     axes.set_xlabel("measurements")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel("best found / best recorded")
     _plain(axes, title)
     axes.legend(frameon=False, loc="lower right")
