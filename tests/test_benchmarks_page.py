@@ -96,7 +96,7 @@ def test_readme_is_short_and_its_first_screen_complete() -> None:
         f"]({PICTURE})",
         "$ pip install .",
         "$ kernelcast demo",
-        "<!-- demo output -->",
+        "kernel: kernelcast-demo/best.cpp",
         "**Use it**",
         "**Do not use it**",
         "**Status: alpha.**",
