@@ -342,8 +342,8 @@ def test_a_process_that_the_machine_starves_is_started_again(
         assert len(measurement.timing.cases[0].log2_ratios) == 10
         assert len(backend.started) >= 4
         assert backend.pauses[0] == 1.0
-        # The next one begins with half of the patience that this one ended with.
-        assert backend._patience == min(2 ** len(backend.pauses), 8) // 2
+        # The next one begins with as much patience as this one needed.
+        assert backend._patience == min(2 ** len(backend.pauses), 8)
         assert measurement.device_s <= 3.0
         assert not any(child.alive for child in backend.started)
 

@@ -391,7 +391,8 @@ class MeasuringBackend(ABC, Generic[P]):
             return failure.model_copy(update={"message": message}), match.device_s
         finally:
             # A machine that was busy is likely to be busy still.
-            self._patience = max(1, match.patience // 2)
+            grown = match.patience > self._patience
+            self._patience = match.patience if grown else max(1, match.patience // 2)
 
     @contextmanager
     def _pair(
