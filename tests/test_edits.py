@@ -13,8 +13,6 @@ from kernelcast.testing import make_kernel
 from kernelcast.types import Move
 from tests.recorded_edits import PROBLEMS, Edit, Quality, edits_of
 
-pytestmark = pytest.mark.alone
-
 ALL = [edit for problem in PROBLEMS for edit in edits_of(problem).values()]
 EVERY = 8
 
@@ -36,6 +34,7 @@ def test_an_answer_is_one_that_a_model_may_give(edit: Edit) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_what_fails_fails_as_stated_and_the_rest_runs() -> None:
     """Of every eighth; speeds are not held to, for they depend on the machine."""
     wrong = []

@@ -7,11 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import kernelcast
-
-pytestmark = pytest.mark.alone
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"torch", "ray", "openai", "pyarrow"}

@@ -28,8 +28,6 @@ from kernelcast.testing import synthetic_problem
 from tests.model_server import Reply as Scripted
 from tests.model_server import ScriptedServer, count_prompt_tokens, seconds_at_work
 
-pytestmark = pytest.mark.alone
-
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Größe?"}]
 SCHEMA = {
     "type": "object",
@@ -323,6 +321,7 @@ def test_the_limits_of_an_endpoint_hold() -> None:
 # --------------------------------------------------------------------------------- the breaker
 
 
+@pytest.mark.alone
 def test_a_server_that_keeps_failing_is_left_in_peace_until_a_probe_succeeds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -63,8 +63,6 @@ from kernelcast.types import (
     Usage,
 )
 
-pytestmark = pytest.mark.alone
-
 
 def make_parts(
     policy: Policy | None = None,

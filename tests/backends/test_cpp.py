@@ -86,7 +86,7 @@ def settled(backend: CppBackend, problem: Problem, candidate: Kernel) -> Timing:
 
 def leftovers(backend: CppBackend) -> list[int]:
     """Workers that do not go away; the dead are gone at once, if the machine is not busy."""
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 120.0
     while (left := workers(backend)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return left

@@ -52,7 +52,7 @@ def _says(tool: str, *arguments: str | Path) -> str:
     found = find_cuda_tool(tool)
     assert found is not None
     command = [found, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=900).stdout
 
 
 def inspected(backend: CudaBackend, name: str, source: str | None = None) -> Evidence:

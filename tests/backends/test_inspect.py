@@ -235,7 +235,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = tmp_path_factory.mktemp("library")
     (folder / "library.cpp").write_text(LIBRARY)
     command = ["g++", "-shared", "-fPIC", "library.cpp", "-o", "library.so"]
-    subprocess.run(command, cwd=folder, check=True, timeout=60)
+    subprocess.run(command, cwd=folder, check=True, timeout=900)
     return (folder / "library.so").read_bytes()
 
 
@@ -347,7 +347,7 @@ def calculator(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., int]:
     folder = tmp_path_factory.mktemp("occupancy")
     (folder / "calculator.cpp").write_text(CALCULATOR)
     command = ["g++", "-shared", "-fPIC", f"-I{header}", "calculator.cpp", "-o", "calculator.so"]
-    subprocess.run(command, cwd=folder, check=True, timeout=60)
+    subprocess.run(command, cwd=folder, check=True, timeout=900)
     blocks = ctypes.CDLL(str(folder / "calculator.so")).blocks
     size, number = ctypes.c_size_t, ctypes.c_int
     blocks.argtypes = [number] * 4 + [size] * 2 + [number, size, number]

@@ -77,7 +77,7 @@ def _check_against_tools(backend: TritonBackend, name: str) -> None:
 
     def says(option: str, tool: Path = tool) -> str:
         command: list[str | Path] = [tool, option, folder / "kernel.cubin"]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900)
         return done.stdout
 
     stated = usage_line(says("-res-usage"), "kernel")

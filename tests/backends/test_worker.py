@@ -321,7 +321,7 @@ def test_a_forged_reply_is_cheating(library: Path, mode: int, way: str) -> None:
 def test_no_grandchild_is_left(child: CppChild) -> None:
     refused(child, 5)
     child.close()
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 120.0
     while group(child.pid) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert group(child.pid) == []
@@ -370,7 +370,7 @@ def test_cpu_time_between_calls_is_added_up(threaded: Path) -> None:
         assert child.load(10.0) is None
         for asked in range(1, 4):
             assert isinstance(run(child, 17), float)
-            deadline = time.monotonic() + 5.0
+            deadline = time.monotonic() + 120.0
             while child.idle_cpu_s < asked * 0.025 and time.monotonic() < deadline:
                 time.sleep(0.01)
                 child.audit()

@@ -16,8 +16,6 @@ from kernelcast.testing import (
 )
 from kernelcast.types import Effort, Job, Kernel, Measurement, Problem
 
-pytestmark = pytest.mark.alone
-
 
 class TestLocalFarm(FarmContract):
     def make(self, backend: Backend, slots: int) -> Any:
@@ -64,7 +62,7 @@ def test_the_seed_reaches_the_backend_on_a_device_thread() -> None:
     backend, (kernel,) = WitnessBackend(), synthetic_kernels(1)
     farm = LocalFarm(backend)
     job = Job(entry="search-0", purpose="search", kernel=kernel, seed=4711)
-    farm.submit(synthetic_problem(), job).result(timeout=10.0)
+    farm.submit(synthetic_problem(), job).result(timeout=300)
     farm.close()
     assert backend.seeds == [4711]
     assert {name.rsplit("_", 1)[0] for name in backend.threads} == {"device"}
@@ -77,7 +75,7 @@ def test_the_purpose_of_a_job_decides_the_effort() -> None:
     purposes: tuple[Any, ...] = ("search", "reference", "confirmation")
     for purpose in purposes:
         job = Job(entry=purpose, purpose=purpose, kernel=kernel, seed=1)
-        assert farm.submit(synthetic_problem(), job).result(timeout=10.0).effort == job.effort
+        assert farm.submit(synthetic_problem(), job).result(timeout=300).effort == job.effort
     farm.close()
     assert backend.efforts == ["screening", "normal", "final"]
 

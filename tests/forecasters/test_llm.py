@@ -35,8 +35,6 @@ from kernelcast.types import (
 from tests.forecasters import golden
 from tests.model_server import Reply, ScriptedServer, count_prompt_tokens
 
-pytestmark = pytest.mark.alone
-
 CAUSES = ["compile_error", "wrong_result", "crash", "timeout"]
 ANCHOR = """#include <cstdint>
 extern "C" void kernel(const float* x, float* y, int64_t N) {
@@ -485,11 +483,13 @@ def test_it_keeps_the_contract_and_its_quote() -> None:
     assert 0 < sum(each.usage.usd for each in told) <= quote[Resource.FORECAST_USD]
 
 
+@pytest.mark.slow
 def test_a_real_model_forecasts_a_pair(small_model: str) -> None:
     forecaster = LlmForecaster(
         base_url=small_model,
         model="SmolLM2-135M",
         max_output_tokens=400,
+        timeout_s=1800,
         usd_per_million_input_tokens=1.0,
         usd_per_million_output_tokens=4.0,
     )
@@ -511,6 +511,7 @@ def test_a_real_model_forecasts_a_pair(small_model: str) -> None:
     assert told.usage.seconds > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["direct", "pairwise"])
 def test_a_real_model_answers_by_one_letter(small_model: str, way: Way) -> None:
     forecaster = LlmForecaster(base_url=small_model, model="SmolLM2-135M", ask=way)

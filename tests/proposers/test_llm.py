@@ -17,8 +17,6 @@ from kernelcast.testing import FAKE_DEVICE, ProposerContract, make_kernel
 from kernelcast.types import Attempt, Claim, Kernel, ProposalRequest, Repair, Resource
 from tests.model_server import KERNELS, Reply, ScriptedServer, kernel_replies
 
-pytestmark = pytest.mark.alone
-
 PROBLEM = load_problem("softmax")
 PARENT = "// keep this comment\n" + PROBLEM.seed_source
 
