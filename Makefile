@@ -1,4 +1,5 @@
-# `make check` is what CI runs; `make fast` is the short path while working.
+# `make check` is what CI runs; `make fast` is the short path while working: unit, property and
+# contract tests, which take at most 3 minutes of CPU.
 .PHONY: check fast format measure
 
 check:
@@ -9,8 +10,7 @@ fast:
 	ruff check .
 	mypy
 	lint-imports
-	OMP_NUM_THREADS=1 pytest -q -n 2 --dist worksteal -m "not slow and not alone"
-	OMP_NUM_THREADS=1 pytest -q -m "not slow and alone"
+	OMP_NUM_THREADS=1 pytest -q -n 2 --dist worksteal -m "not slow and not measures"
 
 # Every bench in full, each figure against its bar: hours. `python bench/measure.py --only NAME` runs one.
 measure:

@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """A test that measures and fails while the machine is starved is tried once more."""
-    if item.get_closest_marker("alone") is None:
+    if item.get_closest_marker("measures") is None:
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     began_s, lost_before_s = time.monotonic(), lost_s()

@@ -129,7 +129,7 @@ def judges() -> Iterator[Mapping[Language, bench.Judge]]:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
+@pytest.mark.measures
 @pytest.mark.parametrize(
     "sample", [*_kernels.few_attacks(), *_kernels.few_honest()], ids=lambda each: each.name
 )

@@ -14,7 +14,7 @@ from tests.backends.gpu_problems import need_nvcc
 from tests.forecasters.test_llm import letters
 from tests.model_server import Reply, ScriptedServer
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.measures
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from kernelcast.cli.compare import _arms, _component
 from kernelcast.errors import SetupError
 from kernelcast.types import Effort, Kernel, Measurement, Problem, Timing
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.measures
 
 ENDPOINT = {
     "base_url": None,

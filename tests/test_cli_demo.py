@@ -125,7 +125,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_runs(tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.alone
+@pytest.mark.measures
 def test_both_acts_end_with_a_kernel_a_figure_and_the_next_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from tests.model_server import Reply, ScriptedServer
 from tests.test_cli_data import cache
 from tests.test_dataset_recordings import row
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.measures
 
 pytest.importorskip("pyarrow", reason="rows need kernelcast[data]")
 

@@ -34,7 +34,7 @@ def test_an_answer_is_one_that_a_model_may_give(edit: Edit) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
+@pytest.mark.measures
 def test_what_fails_fails_as_stated_and_the_rest_runs() -> None:
     """Of every eighth; speeds are not held to, for they depend on the machine."""
     wrong = []

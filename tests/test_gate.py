@@ -38,7 +38,7 @@ def fails_at_first(name: str) -> None:
         tried.touch()
         pytest.fail("it was slow")
 
-@pytest.mark.alone
+@pytest.mark.measures
 def test_that_measures() -> None:
     fails_at_first("one")
 
@@ -106,7 +106,7 @@ def test_what_measures_is_tried_twice_on_a_starved_machine(
     files = {
         "conftest.py": LOSES_TIME.format(step=lost_s),
         "test_fails.py": FAILS_AT_FIRST,
-        "pytest.ini": "[pytest]\nmarkers =\n    alone: x\n",
+        "pytest.ini": "[pytest]\nmarkers =\n    measures: x\n",
     }
     code, output = gate(tmp_path, files, "-n", "1")
     assert code == 1

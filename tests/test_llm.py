@@ -321,7 +321,7 @@ def test_the_limits_of_an_endpoint_hold() -> None:
 # --------------------------------------------------------------------------------- the breaker
 
 
-@pytest.mark.alone
+@pytest.mark.measures
 def test_a_server_that_keeps_failing_is_left_in_peace_until_a_probe_succeeds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

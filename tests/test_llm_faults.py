@@ -11,7 +11,7 @@ from kernelcast.llm import Client, Endpoint, _pace
 from kernelcast.llm._wire import MOST_BODY_BYTES
 from llm_faults import PRICES, QUESTION, complaints, faulty_run
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.measures
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from kernelcast.types import Budget, Resource
 from tests.forecasters.test_llm import letters
 from tests.model_server import Reply, ScriptedServer, kernel_replies
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.measures
 
 
 @pytest.fixture(autouse=True)
@@ -123,10 +123,9 @@ def test_a_search_asks_as_it_is_told_and_records_how() -> None:
         started = store.open_run("r").state.started
     assert started is not None
     recorded = started.spec.components["forecaster"].options
-    assert {key: recorded[key] for key in ("ask", "bins", "samples", "temperature")} == {
+    assert {key: recorded[key] for key in ("ask", "bins", "temperature")} == {
         "ask": "direct",
         "bins": "paper",
-        "samples": 1,
         "temperature": None,
     }
     for request in server.requests:

@@ -19,7 +19,7 @@ from tests.model_server import ScriptedServer
 from tests.recorded_edits import RecordedModel
 from tests.recorded_search import NAME, PROBLEM
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.measures
 
 ROOT = Path(__file__).parents[1]
 KILLED_AFTER = (2, 4, 6)  # measurements, of the reference and of second looks too

@@ -42,7 +42,7 @@ from kernelcast.types import (
 from .conftest import REFERENCE, SEED, make_problem
 from .test_cpp import leftovers
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.measures
 
 # What the tests here are about is not the timing: a block of two rounds is enough.
 AT_ONCE = {

@@ -29,7 +29,7 @@ from kernelcast.types import (
 
 from .conftest import SEED, make_problem
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.measures
 
 HEADERS = """
 #include <cstdint>

@@ -106,7 +106,7 @@ def host_problem(size: int = 100_000) -> Problem:
     return synthetic_problem().model_copy(update={"seed_source": SEED, "cases": cases})
 
 
-@pytest.mark.alone
+@pytest.mark.measures
 class TestConfined(BackendContract):
     tie_log2 = 1.0  # the stand-in's memory traffic is the host's, and so is everyone else's
     allow_unsafe = False
@@ -139,7 +139,7 @@ def kernel_of(source: str) -> Kernel:
     return gpu_kernel(source, "cpp")
 
 
-@pytest.mark.alone
+@pytest.mark.measures
 def test_a_faster_kernel_is_found_faster(backend: HostBackend) -> None:
     problem = host_problem().model_copy(update={"seed_source": over_and_over(64)})
     timing = backend.measure(problem, kernel_of(SEED), seed=1).timing
@@ -147,7 +147,7 @@ def test_a_faster_kernel_is_found_faster(backend: HostBackend) -> None:
     assert timing.log2_speedup > 1.0
 
 
-@pytest.mark.alone
+@pytest.mark.measures
 def test_variables_of_a_module_are_forgotten_between_requests(backend: HostBackend) -> None:
     """It computes in its first request and would then do nothing: each request is its first."""
     lazy = SEED.replace(
@@ -156,7 +156,7 @@ def test_variables_of_a_module_are_forgotten_between_requests(backend: HostBacke
     assert backend.measure(host_problem(), kernel_of(lazy), seed=1).timing is not None
 
 
-@pytest.mark.alone
+@pytest.mark.measures
 def test_failures_are_told_apart(backend: HostBackend) -> None:
     crash = measured_failure(backend, SEED.replace("return 0", "return 700"))
     assert crash.kind is FailureKind.CRASH
@@ -172,7 +172,7 @@ def test_failures_are_told_apart(backend: HostBackend) -> None:
     assert measured_failure(backend, input_changed).kind is FailureKind.CHEATING
 
 
-@pytest.mark.alone
+@pytest.mark.measures
 def test_a_hang_is_a_timeout(backend: HostBackend) -> None:
     hangs = measured_failure(backend, SEED.replace("return 0;", 'for (;;) asm volatile("");'))
     assert hangs.kind is FailureKind.TIMEOUT

@@ -37,7 +37,7 @@ from kernelcast.types import (
 
 from .conftest import SEED, make_problem
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.measures
 
 Kernelish = Callable[[NDArray[Any], NDArray[Any]], None]
 CRASH = Failure(kind=FailureKind.CRASH, message="planted")

@@ -32,7 +32,7 @@ from kernelcast.types import (
 from tests.backends.conftest import make_problem
 from tests.backends.gpu_problems import KERNELS, edited, gpu_problem
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.measures
 
 OPENCL_KERNELS = sorted(path.stem for path in KERNELS.glob("*.cl"))
 SIGNATURE = """

@@ -51,7 +51,7 @@ from kernelcast.types import (
 from tests.backends.conftest import SEED
 
 pytestmark = [
-    pytest.mark.alone,
+    pytest.mark.measures,
     pytest.mark.skipif(
         shutil.which("bwrap") is None or landlock_abi() == 0,
         reason="needs bubblewrap (apt-get install bubblewrap) and a kernel with Landlock",

@@ -225,7 +225,7 @@ def test_a_problem_without_a_small_case_cannot_be_interpreted(
 # ----------------------------------------------------------------------------------- the launch
 
 
-@pytest.mark.alone
+@pytest.mark.measures
 class TestTritonBackend(BackendContract):
     def make(self) -> TritonBackend:
         need_triton()

@@ -20,7 +20,7 @@ from kernelcast.backends.cpp import CppChild
 from kernelcast.errors import SetupError
 from kernelcast.types import Argument, Case, Failure, FailureKind, Fill, Problem, Tolerance
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.measures
 
 SOURCE = """
 #include <atomic>

@@ -192,7 +192,7 @@ def test_forecast_shows_a_hostile_rationale_and_file_name(tmp_path: Path) -> Non
     assert not [part for part in CLEARS if part in output]
 
 
-@pytest.mark.alone
+@pytest.mark.measures
 def test_search_show_and_ls_show_hostile_names(tmp_path: Path) -> None:
     """A real search of a folder that someone else wrote."""
     main(["init", str(tmp_path / "mine")], standalone_mode=False)
