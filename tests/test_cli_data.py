@@ -124,7 +124,7 @@ def test_mistakes_end_in_one_line_that_names_the_fix(monkeypatch: pytest.MonkeyP
         ("import", "t4", "text.json", "--out", "x"): "--problem, --device",
         ("import", "shared", ".", "--device", "d", "--out", "x"): "leave it out here",
         ("describe", "text.json"): "cannot be read as Parquet",
-        ("export", "nope", "--store", "s.db", "--out", "x"): "no run 'nope'",
+        ("export", "nope", "--store", "s.db", "--out", "x"): "there is no store at s.db",
         ("split", "rows.parquet", "--by", "problem", "--out", "x"): "either into how many folds",
         ("split", "rows.parquet", "--by", "device", "--hold-out", "B200", "--out", "x"): (
             "no device 'B200' in these rows; there are A100, H100"

@@ -68,6 +68,7 @@ def test_the_warm_arm_knows_the_two_other_gpus_and_never_the_one_it_searches() -
     assert all(each.same_vendor for each in _known())
 
 
+@pytest.mark.slow
 def test_replays_give_the_same_curves_whichever_process_makes_them() -> None:
     curves = _replays(2, 4, quiet=True)
     assert list(curves) == list(ARMS)

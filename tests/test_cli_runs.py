@@ -96,6 +96,7 @@ def test_a_gpu_problem_is_refused_for_want_of_a_gpu_before_a_run_exists(language
     assert json.loads(invoke("ls", "--json").stdout) == []
 
 
+@pytest.mark.measures
 def test_an_opencl_problem_is_searched_with_the_opencl_backend() -> None:
     folder = write_vector_add(Path("cl"), "opencl")
     result = invoke("search", str(folder), "-n", "1", "--json")
@@ -118,6 +119,7 @@ def test_another_backend_can_be_named_and_must_fit() -> None:
     assert "CPU" in result.output
 
 
+@pytest.mark.measures
 def test_the_file_that_init_writes_is_read_and_options_override_it(tmp_path: Path) -> None:
     folder = scaffold()
     config = folder / "search.toml"
@@ -168,6 +170,7 @@ def test_a_problem_and_a_file_exclude_each_other() -> None:
 # --------------------------------------------------------------------------------- failures
 
 
+@pytest.mark.measures
 def test_a_search_in_which_the_first_measurements_fail_alike_stops_and_says_why() -> None:
     folder = scaffold()
     template = folder / "template.cpp"
@@ -298,6 +301,7 @@ def test_no_measurements_are_nothing_to_do() -> None:
     assert not Path(".kernelcast").exists()
 
 
+@pytest.mark.measures
 def test_what_earlier_runs_measured_is_counted_apart() -> None:
     scaffold()
     first = ("search", "mine", "--policy", "measure_all", "--pool", "4", "--json")

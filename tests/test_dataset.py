@@ -565,6 +565,7 @@ def sampled(file: Path) -> Any:
 
 
 @needs_data
+@pytest.mark.slow
 def test_one_problem_under_two_names_is_on_one_side_of_a_split(tmp_path: Path) -> None:
     """KernelBench's problems are called otherwise in another file."""
     few = tmp_path / "llm_kb_small_sets.parquet"

@@ -151,6 +151,7 @@ def leaks(folder: Path) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_no_form_of_a_key_is_written_anywhere(tmp_path: Path) -> None:
     run_child(tmp_path, redacting=True)
     names = {name for name, _ in written(tmp_path)}
@@ -166,6 +167,7 @@ def test_no_form_of_a_key_is_written_anywhere(tmp_path: Path) -> None:
     assert leaks(tmp_path) == {}
 
 
+@pytest.mark.slow
 def test_the_scan_would_find_them(tmp_path: Path) -> None:
     """The same run with nothing struck out: the key is all over the place."""
     run_child(tmp_path, redacting=False)

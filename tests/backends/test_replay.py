@@ -270,6 +270,7 @@ def search(recording: Recording, folder: Path, policy: Policy, budget: Budget) -
     return found
 
 
+@pytest.mark.slow
 def test_a_search_over_a_real_space_finds_what_was_recorded(
     convolution: Recording, tmp_path: Path
 ) -> None:
@@ -302,6 +303,7 @@ def test_a_search_over_a_real_space_finds_what_was_recorded(
     assert 0.6 < fraction <= 1.0
 
 
+@pytest.mark.slow
 def test_measuring_everything_finds_the_optimum(convolution: Recording, tmp_path: Path) -> None:
     small = replace(
         convolution,
