@@ -31,10 +31,11 @@ from kernelcast.testing import SyntheticBackend, make_kernel, make_query, synthe
 from kernelcast.types import FailureKind, Forecast, Observation, Query, Spend, Usage
 
 BACKEND = SyntheticBackend()
+KERNELS = synthetic_kernels(40)
 
 
 def trial(index: int) -> Trial:
-    query = make_query(synthetic_kernels(40)[index])
+    query = make_query(KERNELS[index])
     measurement = BACKEND.measure(query.problem, query.candidate, 0)
     return Trial(
         query=query,
