@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
 from collections.abc import Iterator
@@ -13,6 +14,10 @@ from _pytest.terminal import TerminalReporter
 from hypothesis import HealthCheck, settings
 
 from tests.model_server import real_model, real_model_is_installed
+
+# A console that is made while COLUMNS is set keeps that width; the workers of xdist set it.
+os.environ.pop("COLUMNS", None)
+importlib.import_module("kernelcast.cli.common")
 
 DATA = Path(os.environ.get("KERNELCAST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 """The measured data, which is not part of the repository."""

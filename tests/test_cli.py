@@ -49,9 +49,9 @@ def test_a_scaffolded_problem_runs_is_shown_listed_and_resumed(tmp_path: Path) -
     assert shown["ended"] == "budget spent: all measurements made"
     assert shown["best"]["speedup"] >= 1.0
     for_people = invoke("show", "r", "--figure", "best.png")
-    assert "Archive" in for_people.output
+    assert "speedup  basis" in for_people.output
     assert Path("best.png").read_bytes().startswith(b"\x89PNG")
-    assert invoke("show", "r", "--kernel").stdout == Path("best.cpp").read_text()
+    assert invoke("show", "r", "--source").stdout == Path("best.cpp").read_text()
 
     assert "r" in invoke("ls").output
     assert json.loads(invoke("ls", "--json").stdout)[0]["run"] == "r"
@@ -73,7 +73,7 @@ def test_mistakes_end_in_one_line_that_names_the_fix() -> None:
         "installed: conformal, measure_all"
         in invoke("search", "softmax", "--policy", "nope").output
     )
-    assert "no run 'nope'" in invoke("show", "nope").output
+    assert "there is no store" in invoke("show", "nope").output
 
 
 def test_ls_of_an_empty_store_says_how_to_begin() -> None:
