@@ -131,7 +131,13 @@ def judges() -> Iterator[Mapping[Language, bench.Judge]]:
 @pytest.mark.slow
 @pytest.mark.measures
 @pytest.mark.parametrize(
-    "sample", [*_kernels.few_attacks(), *_kernels.few_honest()], ids=lambda each: each.name
+    "sample",
+    # Side by side what has one problem, whose seed kernel is then measured once.
+    sorted(
+        [*_kernels.few_attacks(), *_kernels.few_honest()],
+        key=lambda each: (each.language, each.problem.name),
+    ),
+    ids=lambda each: each.name,
 )
 def test_no_attack_is_accepted_and_no_honest_kernel_rejected(
     sample: Sample, judges: Mapping[Language, bench.Judge]

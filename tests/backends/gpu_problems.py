@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
 
@@ -109,12 +109,13 @@ def gpu_problem(name: str, language: Language) -> Problem:
     )
 
 
-def by_turns(names: Iterable[str], targets: Sequence[str]) -> list[tuple[str, str]]:
-    """Each kernel for one target, by turns; the one that uses tensor cores for all of them."""
-    others = [name for name in names if name != "half_matmul"]
-    return [("half_matmul", target) for target in targets] + list(
-        zip(others, cycle(targets), strict=False)
-    )
+def by_turns(targets: Sequence[str]) -> list[tuple[str, str]]:
+    """The kernel of tensor cores for all targets, others of all kinds for one each, by turns."""
+    others = ("histogram", "matmul", "softmax", "spill", "transpose", "vector_add")
+    return [
+        *(("half_matmul", target) for target in targets),
+        *zip(others, cycle(targets), strict=False),
+    ]
 
 
 def source_of(name: str, language: Language) -> str:

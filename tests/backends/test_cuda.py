@@ -68,7 +68,7 @@ def cubin_of(backend: CudaBackend, name: str) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "target"), by_turns(LAUNCHED, CUDA_TARGETS))
+@pytest.mark.parametrize(("name", "target"), by_turns(CUDA_TARGETS))
 def test_evidence_is_what_the_tools_say(
     backends: dict[str, CudaBackend], name: str, target: str
 ) -> None:

@@ -34,7 +34,6 @@ from tests.backends.gpu_problems import KERNELS, edited, gpu_problem
 
 pytestmark = pytest.mark.measures
 
-OPENCL_KERNELS = sorted(path.stem for path in KERNELS.glob("*.cl"))
 SIGNATURE = """
 __kernel void compute(__global const float* x, __global const float* w, __global float* out, long N,
                       long K)"""
@@ -144,7 +143,7 @@ class TestOpenClContract(BackendContract):
 
 
 @pytest.mark.slow  # PoCL takes more than a second to compile anything
-@pytest.mark.parametrize("name", OPENCL_KERNELS)
+@pytest.mark.parametrize("name", ["axpy", "histogram", "matmul", "row_sum", "softmax", "stencil"])
 def test_honest_kernels_are_right_on_all_shapes(cl: OpenClBackend, name: str) -> None:
     problem = stated_problem(name)
     measurement = cl.measure(problem, kernel(problem.seed_source), seed=1)

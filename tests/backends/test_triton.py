@@ -56,7 +56,7 @@ def built_in(backend: TritonBackend, name: str) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "target"), by_turns(TRITON_KERNELS, CUDA_TARGETS))
+@pytest.mark.parametrize(("name", "target"), by_turns(CUDA_TARGETS))
 def test_evidence_is_what_the_tools_say(
     backends: dict[str, TritonBackend], name: str, target: str
 ) -> None:
@@ -101,7 +101,7 @@ def _check_against_tools(backend: TritonBackend, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "target"), by_turns(TRITON_KERNELS, AMD_TARGETS))
+@pytest.mark.parametrize(("name", "target"), by_turns(AMD_TARGETS))
 def test_evidence_on_amd_is_what_the_assembly_says(
     backends: dict[str, TritonBackend], name: str, target: str
 ) -> None:

@@ -542,8 +542,7 @@ def test_an_arena_has_room_for_two_calls_of_any_case(name: str) -> None:
 @pytest.mark.parametrize("name", bundled_problems())
 def test_bundled_problems_can_tell_right_from_wrong(name: str) -> None:
     problem = load_problem(name)
-    for seed in range(3):
-        lint(problem, oracle(problem), np.random.default_rng(seed))
+    lint(problem, oracle(problem), np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(
