@@ -29,3 +29,8 @@ def test_best_so_far_is_drawn_of_runs_of_different_length(tmp_path: Path) -> Non
     arms: dict[str, list[list[float]]] = {"one": [[0.0, 1.0, 1.5], [0.2, 0.9]], "none yet": [[]]}
     path = draw_best_so_far(arms, tmp_path / "new" / "best.png", "two runs")
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_name_is_no_formula(tmp_path: Path) -> None:
+    path = draw_best_so_far({r"$\nope$": [[0.0, 1.0]]}, tmp_path / "best.png", r"$\frac{$")
+    assert path.read_bytes().startswith(b"\x89PNG")

@@ -114,7 +114,8 @@ def forecast(
             f"the answer could not be read ({answer.rationale}): nothing is known", style="red"
         )
     elif answer.rationale and is_asked:
-        OUT.print(f"its reason: {answer.rationale}", style="dim")
+        # On one line: a model's text must not look like lines of the result.
+        OUT.print(f"its reason: {' '.join(answer.rationale.split())}", style="dim")
     if answer.is_prior:
         OUT.print(NO_EXPERIENCE, style="yellow")
     if not is_asked and answer.p_ok and not answer.objection:

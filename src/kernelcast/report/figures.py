@@ -194,6 +194,7 @@ def _pyplot() -> Any:
     import matplotlib as mpl
 
     mpl.use("Agg")
+    mpl.rcParams["text.parse_math"] = False  # names of problems and runs are no formulas
     from matplotlib import pyplot
 
     return pyplot
