@@ -51,9 +51,19 @@ def small_model() -> Iterator[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Among several workers the longest come first, or all would wait for the last of them."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Let each of several workers begin with its share of the longest tests.
+
+    Each worker is given one run of the list at first, and steals from the others' ends later.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers > 1:
+        items.sort(
+            key=lambda item: (
+                "first_ten_minutes" not in item.nodeid,
+                item.get_closest_marker("slow") is None,
+            )
+        )
+        items[:] = [item for worker in range(workers) for item in items[worker::workers]]
 
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
