@@ -27,7 +27,7 @@ from kernelcast.types import Budget, Measurement
 
 PROBLEM = "softmax"
 NAME = "recorded"
-BUDGET = Budget(measurements=9, candidates=60)
+BUDGET = Budget(measurements=6, candidates=40)
 MODEL = "recorded"
 
 

@@ -113,12 +113,12 @@ def test_a_comparison_is_told_drawn_and_not_run_twice(monkeypatch: pytest.Monkey
 def test_a_real_comparison_on_this_machine() -> None:
     assert invoke("init", "mine").exit_code == 0
     command = ("compare", "mine", "--vary", "strategy=greedy,puct", "--policy", "measure_all")
-    found = invoke(*command, "--seeds", "2", "-n", "2", "--json")
+    found = invoke(*command, "--seeds", "2", "-n", "1", "--json")
     assert found.exit_code == 0, found.output
     facts = json.loads(found.stdout)
     assert facts["complete"]
     for row in facts["arms"].values():
-        assert row["measured"] == 4
+        assert row["measured"] == 2
         assert min(row["speedups"]) >= 1.0
         assert row["device_s"] > 0.0
 

@@ -22,7 +22,7 @@ from tests.recorded_search import NAME, PROBLEM
 pytestmark = pytest.mark.measures
 
 ROOT = Path(__file__).parents[1]
-KILLED_AFTER = (2, 4, 6)  # measurements, of the reference and of second looks too
+KILLED_AFTER = (2, 4)  # measurements, of the reference and of second looks too
 PATIENCE_S = 1800.0  # ends a search that hangs; no verdict depends on it
 
 
@@ -60,7 +60,7 @@ def story(run: Run) -> list[Any]:
 
 @pytest.mark.slow
 def test_a_search_with_a_model_survives_being_killed(tmp_path: Path) -> None:
-    """Three SIGKILLs in the middle of it, and it ends as the run that nobody disturbed."""
+    """Two SIGKILLs in the middle of it, and it ends as the run that nobody disturbed."""
     with ScriptedServer(RecordedModel(PROBLEM)) as server:
         for count in KILLED_AFTER:
             search = started(tmp_path / "killed", server.base_url)
@@ -77,7 +77,7 @@ def test_a_search_with_a_model_survives_being_killed(tmp_path: Path) -> None:
         assert state.incumbent == theirs.state.incumbent
         assert state.incumbent.log2_speedup > 0.5
         # How many are worth it depends on what the machine measures; the rest were turned down.
-        assert state.measured >= 5
+        assert state.measured >= 3
         for resource in (Resource.MEASUREMENTS, Resource.DEVICE_S):
             assert state.spent[resource] == pytest.approx(theirs.state.spent[resource])
         # What a model was answering when it was killed may have cost all that was reserved.
@@ -104,13 +104,13 @@ def test_a_user_searches_with_a_model_from_the_command_line(tmp_path: Path) -> N
             "--pool",
             "8",
         ]
-        command += ["--base-url", server.base_url, "--model", "recorded", "-n", "5"]
+        command += ["--base-url", server.base_url, "--model", "recorded", "-n", "3"]
         command += ["--store", str(tmp_path / "store.db"), "--out", str(tmp_path / "best.cpp")]
         output = subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=PATIENCE_S
         ).stdout
     told = json.loads(output)
-    assert 3 <= told["measured"] <= 5
+    assert 1 <= told["measured"] <= 3
     assert told["best"]["speedup"] > 1.0
     assert (tmp_path / "best.cpp").read_text()
     assert any(
