@@ -128,17 +128,16 @@ def judges() -> Iterator[Mapping[Language, bench.Judge]]:
         yield bench.judges_here(stack)
 
 
+# The kernels of one problem side by side: its seed kernel is then measured once.
+FEW: list[Sample] = sorted(
+    [*_kernels.few_attacks(), *_kernels.few_honest()],
+    key=lambda sample: (sample.language, sample.problem.name),
+)
+
+
 @pytest.mark.slow
 @pytest.mark.measures
-@pytest.mark.parametrize(
-    "sample",
-    # Side by side what has one problem, whose seed kernel is then measured once.
-    sorted(
-        [*_kernels.few_attacks(), *_kernels.few_honest()],
-        key=lambda each: (each.language, each.problem.name),
-    ),
-    ids=lambda each: each.name,
-)
+@pytest.mark.parametrize("sample", FEW, ids=lambda sample: sample.name)
 def test_no_attack_is_accepted_and_no_honest_kernel_rejected(
     sample: Sample, judges: Mapping[Language, bench.Judge]
 ) -> None:
