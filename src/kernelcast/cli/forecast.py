@@ -115,7 +115,7 @@ def forecast(
         )
     elif answer.rationale and is_asked:
         # On one line: a model's text must not look like lines of the result.
-        OUT.print(f"its reason: {' '.join(answer.rationale.split())}", style="dim")
+        OUT.print(f"its reason: {answer.rationale.replace(chr(10), ' ')}", style="dim")
     if answer.is_prior:
         OUT.print(NO_EXPERIENCE, style="yellow")
     if not is_asked and answer.p_ok and not answer.objection:
