@@ -27,8 +27,10 @@ def process(code: str) -> Iterator[int]:
     with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        yield child.pid
-        child.kill()
+        try:
+            yield child.pid
+        finally:
+            child.kill()
 
 
 def wait_for_state(pid: int, state: str) -> None:
@@ -59,8 +61,9 @@ def test_a_process_that_sleeps_is_not_waited_for() -> None:
 
 
 def test_one_thread_that_wants_a_core_is_enough() -> None:
-    code = "import _thread; _thread.start_new_thread(exec, ('while True: pass',)); "
+    code = "import _thread; _thread.start_new_thread(lambda: exec('while True: pass'), ()); "
     with process(code + "import time; time.sleep(600)") as pid:
+        wait_for_state(pid, "S")
         assert Patience(pid, LONG_S).left_s() > 0.0
 
 
