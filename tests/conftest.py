@@ -51,19 +51,18 @@ def small_model() -> Iterator[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let each of several workers begin with its share of the longest tests.
+    """Let each of several workers begin with long tests.
 
-    Each worker is given one run of the list at first, and steals from the others' ends later.
+    Each worker is given one run of the list at first, and steals from the others' ends later. The
+    first worker alone begins with those that need the installed wheel, which it installs.
     """
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1:
-        items.sort(
-            key=lambda item: (
-                "first_ten_minutes" not in item.nodeid,
-                item.get_closest_marker("slow") is None,
-            )
-        )
-        items[:] = [item for worker in range(workers) for item in items[worker::workers]]
+        installed = [item for item in items if "first_ten_minutes" in item.nodeid]
+        others = [item for item in items if item not in installed]
+        others.sort(key=lambda item: item.get_closest_marker("slow") is None)
+        shares = [others[worker::workers] for worker in range(workers)]
+        items[:] = [*installed, *(item for share in shares for item in share)]
 
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import venv
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ from tests.test_init import HEAVY, IMPORT_EVERYTHING
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
-README, TUTORIAL = ROOT / "README.md", ROOT / "docs/tutorials/first-search.md"
+PAGES = (ROOT / "docs/tutorials/first-search.md", ROOT / "README.md")
 HANG_S = 1800.0  # ends a command that hangs; no verdict depends on it
 KERNEL = 'extern "C" void kernel(const float* x, float* y, long R, long C) {}\n'
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -45,7 +44,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             venv.create(folder / "venv", with_pip=True)
             (wheel,) = folder.glob("*.whl")
             python = folder / "venv/bin/python"
-            subprocess.run([*pip, "--python", python, "install", wheel], check=True)
+            install = [*pip, "--python", python, "install", "--no-compile", wheel]
+            subprocess.run(install, check=True)
             (folder / "done").touch()
     return folder / "venv/bin"
 
@@ -75,10 +75,10 @@ def run(installed: Path, tmp_path: Path) -> Run:
     return run
 
 
-def documented(page: Path) -> list[str]:
-    """The commands that a page shows after a prompt, but for the installation."""
-    lines = re.findall(r"^\$ (.+)$", page.read_text(), re.M)
-    return [line for line in lines if not line.startswith("pip install")]
+def documented(pattern: str, flags: re.RegexFlag) -> list[str]:
+    """What tutorial and README show, in their order; what both show is there once."""
+    texts = [text for page in PAGES for text in re.findall(pattern, page.read_text(), flags)]
+    return list(dict.fromkeys(texts))
 
 
 def test_a_plain_install_is_small(run: Run) -> None:
@@ -95,15 +95,25 @@ def test_every_module_of_a_plain_install_can_be_imported(run: Run, tmp_path: Pat
     assert "kernelcast.backends.cpp" in json.loads(done.stdout)["modules"]
 
 
-@pytest.mark.parametrize("page", [README, TUTORIAL], ids=["readme", "tutorial"])
-def test_every_command_and_example_of_the_page_runs(page: Path, run: Run, tmp_path: Path) -> None:
-    commands = documented(page)
-    assert len(commands) >= 6
+def test_every_command_and_example_of_tutorial_and_readme_runs(run: Run, tmp_path: Path) -> None:
+    commands = [
+        command
+        for command in documented(r"^\$ (.+?)(?: +#.*)?$", re.M)
+        if not command.startswith("pip install")
+    ]
+    assert len(commands) >= 9
+    assert commands[-1] == "kernelcast demo"
     for command in commands:
         done = run(command)
         assert done.returncode == 0, f"$ {command}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr, f"$ {command}\n{done.stderr}"
-    for number, example in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S)):
+    for words in ("Recorded", "Measured here", "speedup", "kernel: kernelcast-demo/best.cpp"):
+        assert words in done.stdout
+    assert "kernel" in (tmp_path / "kernelcast-demo/best.cpp").read_text()
+    assert (tmp_path / "kernelcast-demo/demo.png").read_bytes().startswith(b"\x89PNG")
+    (next_command,) = re.findall(r"^ +(kernelcast show .+?)  +", done.stdout, re.M)
+    assert run(next_command).returncode == 0
+    for number, example in enumerate(documented(r"```python\n(.*?)```", re.S)):
         (tmp_path / f"example_{number}.py").write_text(example)
         done = run(f"python example_{number}.py")
         assert done.returncode == 0, f"{example}\n{done.stderr}"
@@ -191,16 +201,45 @@ def write_what_the_mistakes_are_made_with(folder: Path, run: Run) -> None:
     assert done.returncode == 1, done.stderr
 
 
+# Imports the installed package once, prints what it imported, and runs each command in a fork.
+FORK_EACH = f"""
+import json, os, shlex, tempfile
+from importlib.metadata import entry_points
+{IMPORT_EVERYTHING}
+(script,) = entry_points(group="console_scripts", name="kernelcast")
+main = script.load()
+for command in json.load(open("commands.json")):
+    with tempfile.TemporaryFile("w+") as output:
+        pid = os.fork()
+        if pid == 0:
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+            sys.argv = shlex.split(command)
+            try:
+                main()
+            except SystemExit as end:
+                sys.stdout.flush()
+                os._exit(end.code)
+        _, status = os.waitpid(pid, 0)
+        output.seek(0)
+        print(json.dumps([command, os.waitstatus_to_exitcode(status), output.read()]), flush=True)
+"""
+
+
 def test_a_typical_mistake_ends_with_a_sentence_that_names_the_fix(
     run: Run, tmp_path: Path
 ) -> None:
     assert len(MISTAKES) >= 40
     write_what_the_mistakes_are_made_with(tmp_path, run)
-    with ThreadPoolExecutor(2) as pool:
-        finished = list(pool.map(run, MISTAKES))
+    (tmp_path / "fork_each.py").write_text(FORK_EACH)
+    (tmp_path / "commands.json").write_text(json.dumps(list(MISTAKES)))
+    forked = run("python fork_each.py")
+    finished = [json.loads(line) for line in forked.stdout.splitlines()[1:]]
+    assert [command for command, _, _ in finished] == list(MISTAKES), forked.stderr
     faults = []
-    for (command, words), done in zip(MISTAKES.items(), finished, strict=True):
-        said = " ".join((done.stdout + done.stderr).split())
-        if done.returncode not in (1, 2) or "Traceback" in said or words not in said:
-            faults.append(f"$ {command}\nexit code {done.returncode}, wanted: {words}\n{said}\n")
+    for command, exit_code, output in finished:
+        said = " ".join(output.split())
+        words = MISTAKES[command]
+        if exit_code not in (1, 2) or "Traceback" in said or words not in said:
+            faults.append(f"$ {command}\nexit code {exit_code}, wanted: {words}\n{said}\n")
     assert not faults, "\n".join(faults)

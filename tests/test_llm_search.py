@@ -48,6 +48,8 @@ def test_a_search_with_forecasts_of_the_real_small_model_runs_to_its_end(
     # Every token of every answer is in the ledger, and nothing is left reserved.
     tokens = sum(forecast.usage.tokens for forecast in forecasts)
     assert len(forecasts) == 2
+    assert {forecast.unparsed for forecast in forecasts} == {False}
+    assert {forecast.usage.output_tokens for forecast in forecasts} == {1}
     assert tokens > 2 * 300
     assert ledger.spent == tokens == sum(s.get(Resource.FORECAST_TOKENS, 0) for s in settled)
     assert ledger.reserved == 0

@@ -269,7 +269,8 @@ def test_it_keeps_the_contract_and_its_quote() -> None:
 
 
 def test_a_real_model_is_asked_and_whatever_it_says_is_a_value(small_model: str) -> None:
-    part = LlmProposer(base_url=small_model, model="SmolLM2-135M", max_output_tokens=40)
+    options: dict[str, Any] = {"model": "SmolLM2-135M", "timeout_s": 1800}
+    part = LlmProposer(base_url=small_model, max_output_tokens=40, **options)
     proposals = part.propose(request())
     assert len(proposals.kernels) + bool(proposals.failure) == 1
     assert proposals.usage.input_tokens > 300

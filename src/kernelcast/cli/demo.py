@@ -58,7 +58,7 @@ PUBLISHED_AFTER, PUBLISHED_SPACES = 25, 28
 _SHOWN = (5, 10, 25)
 _NEAR = 0.95
 # The whole demo takes at most 60 s on two quiet cores, and longer rather than less on busy ones.
-_LIVE_UNTIL_S, _LEAST_LIVE_S = 45.0, 20.0
+_LIVE_UNTIL_S, _LEAST_LIVE_S = 40.0, 20.0
 _FEWEST_LIVE, _MOST_LIVE = 10, 60
 _PLAIN_EVERY = 15  # replayed searches between two lines, where there is no terminal
 _NEVER = 10**9

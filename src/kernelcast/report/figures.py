@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernelcast.evaluation import Evaluation
 from kernelcast.report.curves import drawn_out, mean_interval
+
+if TYPE_CHECKING:  # commands that list runs do not wait for it
+    from kernelcast.evaluation import Evaluation
 
 _COLOURS = ("#1f6feb", "#d1582b", "#2b8a3e", "#8250df")
 
