@@ -44,8 +44,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             venv.create(folder / "venv", with_pip=True)
             (wheel,) = folder.glob("*.whl")
             python = folder / "venv/bin/python"
-            install = [*pip, "--python", python, "install", "--no-compile", wheel]
-            subprocess.run(install, check=True)
+            pip += ["--python", str(python), "install", "--no-compile"]
+            subprocess.run([*pip, wheel], check=True)
             (folder / "done").touch()
     return folder / "venv/bin"
 

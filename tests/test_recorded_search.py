@@ -28,7 +28,8 @@ PATIENCE_S = 1800.0  # ends a search that hangs; no verdict depends on it
 def exit_code(folder: Path, base_url: str, killed_after: int = 0) -> int:
     """Of a process that runs the search in the folder."""
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "tests.recorded_search", folder, base_url, str(killed_after)]
+    command = [sys.executable, "-m", "tests.recorded_search"]
+    command += [str(folder), base_url, str(killed_after)]
     return subprocess.run(command, cwd=ROOT, check=False, timeout=PATIENCE_S).returncode
 
 
