@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import conftest
-from tests.conftest import is_expected_skip, lost_s
+from tests import gate
+from tests.gate import is_expected_skip, lost_s
 
 ROOT = Path(__file__).parents[1]
 SKIPS_TESTS = """
@@ -47,20 +47,20 @@ def test_of_another_kind() -> None:
 """
 LOSES_TIME = """
 from itertools import count
-import tests.conftest
+import tests.gate
 
-tests.conftest.lost_s = count(0, {step}).__next__
+tests.gate.lost_s = count(0, {step}).__next__
 """
 
 
-def gate(
+def run_gate(
     folder: Path, files: dict[str, str], *options: str, in_ci: str = "true"
 ) -> tuple[int, str]:
-    """Exit code and output of pytest with this project's conftest on these files."""
+    """Exit code and output of pytest with the gate's hooks on these files."""
     for name, text in files.items():
         (folder / name).write_text(text)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "xdist", "-rN", *options],
+        [sys.executable, "-m", "pytest", "-p", "tests.gate", "-p", "xdist", "-rN", *options],
         cwd=folder,
         env={
             **os.environ,
@@ -77,7 +77,7 @@ def gate(
 
 @pytest.mark.parametrize("options", [[], ["-n", "1"]], ids=["one process", "workers"])
 def test_an_unexpected_skip_fails_the_gate(tmp_path: Path, options: list[str]) -> None:
-    code, output = gate(tmp_path, SKIPS, *options)
+    code, output = run_gate(tmp_path, SKIPS, *options)
     assert code == 1, output
     listed = output.partition("unexpected skips")[2]
     assert "NVIDIA" not in listed
@@ -85,7 +85,7 @@ def test_an_unexpected_skip_fails_the_gate(tmp_path: Path, options: list[str]) -
 
 
 def test_elsewhere_a_skip_is_no_failure(tmp_path: Path) -> None:
-    code, output = gate(tmp_path, SKIPS, in_ci="")
+    code, output = run_gate(tmp_path, SKIPS, in_ci="")
     assert code == 0, output
 
 
@@ -93,9 +93,9 @@ def test_few_reasons_are_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert is_expected_skip("Skipped: needs an NVIDIA GPU and its driver")
     assert is_expected_skip("needs root")
     assert not is_expected_skip("needs an OpenCL device")
-    monkeypatch.setattr(conftest, "DATA", tmp_path)
+    monkeypatch.setattr(gate, "DATA", tmp_path)
     assert not is_expected_skip("needs the measured data in x")
-    monkeypatch.setattr(conftest, "DATA", tmp_path / "absent")
+    monkeypatch.setattr(gate, "DATA", tmp_path / "absent")
     assert is_expected_skip("needs the measured data in x")
 
 
@@ -108,7 +108,7 @@ def test_what_measures_is_tried_twice_on_a_starved_machine(
         "test_fails.py": FAILS_AT_FIRST,
         "pytest.ini": "[pytest]\nmarkers =\n    measures: x\n",
     }
-    code, output = gate(tmp_path, files, "-n", "1")
+    code, output = run_gate(tmp_path, files, "-n", "1")
     assert code == 1
     assert f"{failed} failed" in output
     assert ("test_that_measures: tried twice" in output) == (failed == 1), output
