@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from pathlib import Path
@@ -31,8 +32,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if workers > 1:
         installed = [item for item in items if "first_ten_minutes" in item.nodeid]
         others = [item for item in items if item not in installed]
-        others.sort(key=lambda item: item.get_closest_marker("slow") is None)
-        shares = [others[worker::workers] for worker in range(workers)]
+        slow = [item for item in others if item.get_closest_marker("slow")]
+        rest = [item for item in others if not item.get_closest_marker("slow")]
+        size = math.ceil(len(rest) / workers)  # in one piece: a module's fixtures are made once
+        shares = [
+            slow[worker::workers] + rest[worker * size : (worker + 1) * size]
+            for worker in range(workers)
+        ]
         items[:] = [*installed, *(item for share in shares for item in share)]
 
 

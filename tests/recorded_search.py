@@ -77,7 +77,7 @@ def run(folder: Path, base_url: str, killed_after: int = 0, *, concurrency: int 
         if store.runs():
             search = Search.resume(store, NAME, parts=made)
         else:
-            spec = RunSpec(seed=3, inspect=True)
+            spec = RunSpec(seed=3)
             search = Search(load_problem(PROBLEM), made, store, spec=spec, name=NAME)
         search.run(BUDGET)
 
