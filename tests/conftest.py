@@ -13,7 +13,7 @@ from tests.model_server import real_model, real_model_is_installed
 
 pytest_plugins = ["tests.gate"]
 
-# A console that is made while COLUMNS is set keeps that width; the workers of xdist set it.
+# A console keeps the width that COLUMNS states when it is made: here, before a test sets COLUMNS.
 os.environ.pop("COLUMNS", None)
 importlib.import_module("kernelcast.cli.common")
 

@@ -44,7 +44,7 @@ def workers(count: int, *, a_core_each: bool = False) -> Iterator[ProcessPoolExe
             del os.environ[_THREADS]
     try:
         yield pool
-    except BaseException:
+    except BaseException:  # Ctrl-C too; it is raised again
         for process in multiprocessing.active_children():
             if process not in others:
                 process.terminate()
