@@ -2,8 +2,8 @@
 
 Run: python bench/search_real.py [--quick] [--jobs 2] [--work FOLDER] [--out FILE]
 Each bundled C++ problem is searched by both arms with the same seeds, as many measurements, the
-same template proposals and the same timing noise (`kernelcast.comparison`). What both arms of a
-seed found is then measured once more, side by side in this process and against the same seed
+same template proposals and the same timing noise (`kernelcast.judge.comparison`). What both arms of
+a seed found is then measured once more, side by side in this process and against the same seed
 kernel; all figures are from these last measurements. A problem is won, tied (within 2%) or lost by
 the geometric mean over its seeds. With --jobs, so many problems are searched at a time, each in a
 process that has one core for itself, so that threads win nothing; without, one after the other on
@@ -23,9 +23,9 @@ from typing import Any
 
 from _result import bench_parser, json_lines, report
 from kernelcast.backends.cpp import CppBackend
-from kernelcast.comparison import TIE_LOG2, Comparison, Paired, Plan, run_plan
 from kernelcast.events import ComponentSpec
 from kernelcast.farm.local import LocalFarm
+from kernelcast.judge.comparison import TIE_LOG2, Comparison, Paired, Plan, run_plan
 from kernelcast.problems import bundled_problems, load_problem
 from kernelcast.processes import workers
 from kernelcast.search import Search

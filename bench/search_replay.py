@@ -30,11 +30,11 @@ from _result import bench_parser, report
 from kernelcast import plugins
 from kernelcast.backends.replay import Recording, space_problem
 from kernelcast.events import ComponentSpec
+from kernelcast.judge.curves import drawn_out
+from kernelcast.judge.replaying import Arm, Replayed, missed_winners, replay_space
 from kernelcast.processes import workers
 from kernelcast.proposers.pool import PoolProposer
 from kernelcast.proposers.template import configured_kernel
-from kernelcast.replaying import Arm, Replayed, missed_winners, replay_space
-from kernelcast.report.curves import drawn_out
 from kernelcast.store import Store
 from recalibration import recording_of
 

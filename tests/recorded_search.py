@@ -18,12 +18,12 @@ from kernelcast.backends.cpp import CppBackend
 from kernelcast.events import RunSpec
 from kernelcast.farm.local import LocalFarm
 from kernelcast.forecasters.cascade import CascadeForecaster
+from kernelcast.judge.sharing import SharedFarm
 from kernelcast.parts import Parts
 from kernelcast.policies import Selective
 from kernelcast.problems import load_problem
 from kernelcast.proposers.llm import LlmProposer
 from kernelcast.search import Search
-from kernelcast.sharing import SharedFarm
 from kernelcast.store import Store
 from kernelcast.strategies import Puct
 from kernelcast.types import Budget, Measurement

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from kernelcast.certainty import consult
 from kernelcast.dataset.trials import Trial, Trials
 from kernelcast.distribution import Distribution
-from kernelcast.evaluation import ask, ask_at_once, draw
 from kernelcast.events import Forecasted, RunSpec
 from kernelcast.farm.local import LocalFarm
 from kernelcast.forecasters.cascade import CascadeForecaster
@@ -20,6 +19,7 @@ from kernelcast.forecasters.critic import CriticForecaster
 from kernelcast.forecasters.recalibrate import RecalibratedForecaster
 from kernelcast.forecasters.roofline import RooflineForecaster
 from kernelcast.forecasters.trees import TreesForecaster
+from kernelcast.judge.evaluation import ask, ask_at_once, draw
 from kernelcast.parts import Parts
 from kernelcast.policies import Selective
 from kernelcast.proposers.template import TemplateProposer

@@ -28,13 +28,13 @@ from kernelcast.cli.common import (
     set_options,
     trust_options,
 )
-from kernelcast.comparison import ADVISED_SEEDS, Comparison, Cost, Paired, Plan, run_plan
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec
+from kernelcast.judge.comparison import ADVISED_SEEDS, Comparison, Cost, Paired, Plan, run_plan
+from kernelcast.judge.sharing import Tape
 from kernelcast.parts import DEFAULT_PARTS
 from kernelcast.problems import load_problem
 from kernelcast.report.figures import draw_comparison
-from kernelcast.sharing import Tape
 from kernelcast.store import Store
 
 _VARIED: tuple[plugins.Kind, ...] = ("policy", "strategy", "forecaster", "proposer")

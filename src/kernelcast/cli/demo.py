@@ -34,14 +34,14 @@ from kernelcast.errors import SetupError
 from kernelcast.events import Event, Measured, RunSpec
 from kernelcast.forecasters.roofline import RooflineForecaster
 from kernelcast.forecasters.trees import DeviceTimes, TreesForecaster
+from kernelcast.judge.curves import best_so_far, drawn_out, mean_interval
+from kernelcast.judge.replaying import Arm, replay_space
 from kernelcast.parts import Parts
 from kernelcast.policies import MeasureAll, Selective
 from kernelcast.problems import SUFFIXES, load_problem
 from kernelcast.processes import workers
 from kernelcast.proposers.pool import PoolProposer
-from kernelcast.replaying import Arm, replay_space
 from kernelcast.report.console import parameters_text, summary
-from kernelcast.report.curves import best_so_far, drawn_out, mean_interval
 from kernelcast.report.figures import draw_recorded_and_live
 from kernelcast.report.terminal import Terminal
 from kernelcast.search import INTERRUPTED, Result, Search

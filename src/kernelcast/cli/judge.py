@@ -32,7 +32,9 @@ from kernelcast.cli.common import (
     model_options,
 )
 from kernelcast.errors import ModelError, SetupError
-from kernelcast.evaluation import (
+from kernelcast.events import ComponentSpec
+from kernelcast.forecasters.llm import LlmForecaster
+from kernelcast.judge.evaluation import (
     SCORES,
     Answer,
     Estimate,
@@ -46,9 +48,7 @@ from kernelcast.evaluation import (
     evaluate,
     hindsight,
 )
-from kernelcast.events import ComponentSpec
-from kernelcast.forecasters.llm import LlmForecaster
-from kernelcast.replaying import Arm, Replayed, replay_search, replay_space, summarise
+from kernelcast.judge.replaying import Arm, Replayed, replay_search, replay_space, summarise
 from kernelcast.report.figures import draw_evaluations, draw_found
 from kernelcast.report.terminal import printable
 from kernelcast.store import Store

@@ -32,10 +32,10 @@ from kernelcast.cli.forecast import NO_EXPERIENCE
 from kernelcast.devices import catalogue
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec, RunSpec
+from kernelcast.judge.ranking import Cut, Ranked, Ranking
 from kernelcast.parts import Parts
 from kernelcast.problems import load_problem
 from kernelcast.proposers.pool import PoolProposer
-from kernelcast.ranking import Cut, Ranked, Ranking
 from kernelcast.report.console import summary, summary_table
 from kernelcast.report.terminal import echo_source
 from kernelcast.search import Search

@@ -31,10 +31,10 @@ from kernelcast.cli.common import (
 )
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec, RunSpec
+from kernelcast.judge.curves import best_so_far
 from kernelcast.parts import DEFAULT_PARTS, Parts, RunFile, default_parts
 from kernelcast.problems import SUFFIXES, load_problem
 from kernelcast.report.console import archive_table, summary, summary_table
-from kernelcast.report.curves import best_so_far
 from kernelcast.report.figures import draw_best_so_far
 from kernelcast.report.kernel import KernelRecord
 from kernelcast.report.terminal import echo_source

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernelcast.report.curves import drawn_out, mean_interval
+from kernelcast.judge.curves import drawn_out, mean_interval
 
 if TYPE_CHECKING:  # commands that list runs do not wait for it
-    from kernelcast.evaluation import Evaluation
+    from kernelcast.judge.evaluation import Evaluation
 
 _COLOURS = ("#1f6feb", "#d1582b", "#2b8a3e", "#8250df")
 

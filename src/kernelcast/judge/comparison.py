@@ -20,11 +20,11 @@ import numpy as np
 from kernelcast import plugins
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec, Measured, RunSpec, Settled
+from kernelcast.judge.curves import best_so_far, mean_interval
+from kernelcast.judge.sharing import SharedFarm, SharedProposer, Tape
 from kernelcast.parts import DEFAULT_PARTS, Parts
 from kernelcast.protocols import Farm
-from kernelcast.report.curves import best_so_far, mean_interval
 from kernelcast.search import INTERRUPTED, Search
-from kernelcast.sharing import SharedFarm, SharedProposer, Tape
 from kernelcast.store import Run, Store
 from kernelcast.types import (
     Budget,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kernelcast.distribution import Distribution
 from kernelcast.errors import SetupError
-from kernelcast.ranking import Ranking
+from kernelcast.judge.ranking import Ranking
 from kernelcast.testing import make_kernel
 from kernelcast.types import FailureKind, Forecast
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 from kernelcast.events import Measured
 from kernelcast.farm.local import LocalFarm
-from kernelcast.report.curves import best_so_far, drawn_out, mean_interval
+from kernelcast.judge.curves import best_so_far, drawn_out, mean_interval
 from kernelcast.store import Store
 from kernelcast.types import Budget
 from tests.test_search import Flattering, make_parts, start

@@ -15,7 +15,7 @@ from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
 from kernelcast.dataset import Trial, Trials
 from kernelcast.distribution import Distribution
 from kernelcast.errors import SetupError
-from kernelcast.evaluation import (
+from kernelcast.judge.evaluation import (
     SCORES,
     Answer,
     answered,

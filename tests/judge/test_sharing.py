@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kernelcast.judge.sharing import SharedProposer, Tape
 from kernelcast.proposers.pool import PoolProposer
 from kernelcast.proposers.template import TemplateProposer
-from kernelcast.sharing import SharedProposer, Tape
 from kernelcast.testing import (
     make_kernel,
     make_request,

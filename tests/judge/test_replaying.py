@@ -11,8 +11,7 @@ import pytest
 from kernelcast.backends.replay import Recording
 from kernelcast.errors import SetupError
 from kernelcast.forecasters.roofline import RooflineForecaster
-from kernelcast.policies import MeasureAll
-from kernelcast.replaying import (
+from kernelcast.judge.replaying import (
     Arm,
     Replayed,
     missed_winners,
@@ -20,6 +19,7 @@ from kernelcast.replaying import (
     replay_space,
     summarise,
 )
+from kernelcast.policies import MeasureAll
 from kernelcast.store import Store
 from kernelcast.strategies import Greedy
 from kernelcast.testing import (

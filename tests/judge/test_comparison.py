@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelcast.comparison import TIE_LOG2, Comparison, Cost, Outcome, Paired, Plan, run_plan
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec, Measured
 from kernelcast.farm.local import LocalFarm
+from kernelcast.judge.comparison import TIE_LOG2, Comparison, Cost, Outcome, Paired, Plan, run_plan
 from kernelcast.search import INTERRUPTED, Search
 from kernelcast.store import Store
 from kernelcast.testing import (

@@ -15,10 +15,10 @@ from kernelcast.canonical import canonical_parameters
 from kernelcast.errors import SetupError
 from kernelcast.events import Decided, Event, Measured, RunSpec
 from kernelcast.farm.local import LocalFarm
+from kernelcast.judge.curves import best_so_far
 from kernelcast.parts import Parts
 from kernelcast.proposers.pool import PoolProposer
 from kernelcast.protocols import Forecaster, Policy, Proposer, Strategy
-from kernelcast.report.curves import best_so_far
 from kernelcast.search import Search
 from kernelcast.store import Run, Store
 from kernelcast.strategies import Greedy, Puct
