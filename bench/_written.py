@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from _data import data_folder
-from kernelcast.dataset import Rows, concatenate, import_shared
+from kernelcast.dataset import Rows, concatenate
 from kernelcast.forecasters._source import SourceModel
 from kernelcast.training._trials import Trials, cross_examine
 from kernelcast.training.trees import train_source_model
+from shared_rows import import_shared
 
 SEARCHES = "llm_sol_mi350x"
 KERNELBENCH = ("llm_kb_rtx4090", "llm_kb_a100", "llm_kb_small_sets", "llm_kernelbench_com")

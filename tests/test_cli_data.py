@@ -122,7 +122,7 @@ def test_mistakes_end_in_one_line_that_names_the_fix(monkeypatch: pytest.MonkeyP
     mistakes = {
         ("import", "kernel-tuner", "text.json", "--out", "x"): "cannot be read as JSON",
         ("import", "t4", "text.json", "--out", "x"): "--problem, --device",
-        ("import", "shared", ".", "--device", "d", "--out", "x"): "leave it out here",
+        ("import", "kernelbench", ".", "--problem", "p", "--out", "x"): "leave it out here",
         ("describe", "text.json"): "cannot be read as Parquet",
         ("export", "nope", "--store", "s.db", "--out", "x"): "there is no store at s.db",
         ("split", "rows.parquet", "--by", "problem", "--out", "x"): "either into how many folds",

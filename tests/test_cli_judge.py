@@ -14,7 +14,6 @@ from kernelcast import dataset
 from kernelcast.cli import main
 from tests.forecasters.test_llm import letters
 from tests.model_server import ScriptedServer
-from tests.test_dataset import shared_file
 from tests.test_dataset_recordings import row
 from tests.test_dataset_trials import SEARCH
 
@@ -138,27 +137,6 @@ def test_a_limit_draws_kernels() -> None:
         invoke("eval", "space.parquet", "--forecaster", "roofline", "--limit", "7", "--json").stdout
     )
     assert told["evaluations"][0]["kernels"] == 7
-
-
-def test_track_l_is_the_published_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unset = invoke("eval", "--track", "L")
-    assert unset.exit_code == 1
-    assert "set KERNELCAST_DATA to its folder" in unset.stderr
-    monkeypatch.setenv("KERNELCAST_DATA", str(tmp_path))
-    assert "llm_kb_a100.parquet" in invoke("eval", "--track", "L").stderr
-    for number, name in enumerate(
-        ("llm_sol_mi350x", "llm_kb_a100", "llm_kb_rtx4090", "llm_kb_small_sets")
-    ):
-        written = {
-            "problem": f"kb/level1/{number}_Softmax",
-            "params": None,
-            "reference_code": "def f(x):\n    return x\n",
-            "candidate_code": f"def f(x):\n    return x + {number}\n",
-        }
-        shared_file(tmp_path / f"{name}.parquet", written)
-    told = invoke("eval", "--track", "L", "--forecaster", "roofline", "--json")
-    assert json.loads(told.stdout)["evaluations"][0]["kernels"] == 4
-    assert "either a Parquet file" in invoke("eval").stderr
 
 
 def test_a_space_is_replayed() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -249,7 +250,8 @@ def convolution(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     for name in ("tuner_benchmark_hub.parquet", "tuner_costs.parquet"):
         parquet.write_table(parquet.read_table(DATA / name, filters=wanted), folder / name)
     (folder / "tuner_kernels.parquet").symlink_to((DATA / "tuner_kernels.parquet").resolve())
-    rows = dataset.import_shared(folder / "tuner_benchmark_hub.parquet")
+    import_shared = importlib.import_module("shared_rows").import_shared
+    rows = import_shared(folder / "tuner_benchmark_hub.parquet")
     whole = dataset.recording(rows, CONVOLUTION, A100)
     assert len(whole.entries) == 4362
     first = dict(islice(whole.entries.items(), 400))

@@ -16,7 +16,6 @@ from kernelcast.errors import SetupError
 from kernelcast.store import Store
 
 _IMPORTERS: dict[str, Callable[..., dataset.Rows]] = {
-    "shared": dataset.import_shared,
     "kernel-tuner": dataset.import_kernel_tuner_cache,
     "t4": dataset.import_t4,
     "kernelbench": dataset.import_kernelbench,
@@ -57,7 +56,7 @@ def data() -> None:
 @click.argument("paths", type=_existing, nargs=-1, required=True, metavar="PATH...")
 @_out_file
 @click.option("--problem", help="Problem's name, where the file has none (kernel-tuner, t4).")
-@click.option("--device", help="Device's name, where the file has none (all but shared).")
+@click.option("--device", help="Device's name, where the file has none.")
 @click.option("--language", help="Kernel language (kernel-tuner, t4; default: cuda).")
 @click.option(
     "--template",
@@ -78,7 +77,6 @@ def import_rows(
 
     \b
     KIND is one of
-      shared           Parquet files in the shape of kernelcast's shared data, or their folder
       kernel-tuner     cache files of Kernel Tuner
       t4               results files in the T4 schema
       kernelbench      run folders of KernelBench: eval_results.json and kernel files
@@ -86,7 +84,6 @@ def import_rows(
 
     \b
     Examples:
-      kernelcast data import shared ../shared/data --out rows.parquet
       kernelcast data import kernel-tuner gemm_A100.json --template gemm.cu --out rows.parquet
       kernelcast data import kernelbench runs/my_run --baseline baseline_time_torch.json \\
           --out rows.parquet

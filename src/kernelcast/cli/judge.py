@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -54,9 +53,6 @@ from kernelcast.report.terminal import printable
 from kernelcast.store import Store
 from kernelcast.types import Forecast, Query, Resource
 
-# The sets of measured data that other projects published, by the track they are judged on.
-_TRACKS = {"L": ("llm_sol_mi350x", "llm_kb_a100", "llm_kb_rtx4090", "llm_kb_small_sets")}
-_DATA_ENV = "KERNELCAST_DATA"
 _ANSWERS = Path(".kernelcast/answers.jsonl")
 # Only for the estimate. Source text has about so many characters a token; the models of the paper
 # wrote 222 to 20,900 tokens an answer.
@@ -65,14 +61,7 @@ _TYPICAL_OUTPUT_TOKENS = 2000
 
 
 @click.command("eval")
-@click.argument(
-    "rows", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)
-)
-@click.option(
-    "--track",
-    type=click.Choice(tuple(_TRACKS)),
-    help=f"In place of ROWS: L, kernels that language models wrote, from ${_DATA_ENV}.",
-)
+@click.argument("rows", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--forecaster",
     "names",
@@ -101,8 +90,7 @@ _TYPICAL_OUTPUT_TOKENS = 2000
 @model_options
 @json_option
 def evaluate_forecasters(
-    rows: Path | None,
-    track: str | None,
+    rows: Path,
     names: tuple[str, ...],
     anchor: dataset.Anchor,
     problem: str | None,
@@ -127,10 +115,10 @@ def evaluate_forecasters(
     Examples:
       kernelcast eval rows.parquet --forecaster trees --forecaster roofline --out judged/
       kernelcast eval rows.parquet --anchor reference --problem softmax --json
-      kernelcast eval --track L --limit 200 --forecaster llm --ask direct \\
+      kernelcast eval rows.parquet --limit 200 --forecaster llm --ask direct \\
           --base-url http://localhost:8000/v1 --model my-model --out judged/
     """
-    table = dataset.matching(_read(rows, track), problem)
+    table = dataset.matching(dataset.read_rows(rows, columns=dataset.TRIED), problem)
     if "llm" in names and "trees" not in names:
         names = (*names, "trees")
     searches = list(dataset.recorded_trials(table, anchor))
@@ -157,36 +145,17 @@ def evaluate_forecasters(
         evaluations.append(evaluate(answers, BINS[bins]))
     evaluations.append(evaluate(hindsight(answers), BINS[bins]))
     facts = [_facts(each) for each in evaluations]
-    name = rows.name if rows else f"track {track}"
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "eval.json").write_text(json.dumps(facts, indent=1) + "\n")
-        title = f"{name}, anchored at the {anchor}: forecasts against what was measured"
+        title = f"{rows.name}, anchored at the {anchor}: forecasts against what was measured"
         draw_evaluations(evaluations, out / "eval.png", title)
     if as_json:
-        click.echo(json.dumps({"rows": name, "anchor": anchor, "evaluations": facts}))
+        click.echo(json.dumps({"rows": rows.name, "anchor": anchor, "evaluations": facts}))
         return
     _print(evaluations)
     if out is not None:
         OUT.print(f"written to {out}: eval.json, eval.png")
-
-
-def _read(rows: Path | None, track: str | None) -> dataset.Rows:
-    """The rows of a file, or of a track's published sets."""
-    if (rows is None) == (track is None):
-        raise SetupError("name either a Parquet file of rows or --track L")
-    if rows is not None:
-        return dataset.read_rows(rows, columns=dataset.TRIED)
-    folder = Path(os.environ.get(_DATA_ENV, ""))
-    files = [folder / f"{name}.parquet" for name in _TRACKS[track or ""]]
-    missing = [path.name for path in files if not path.is_file()]
-    if missing or not os.environ.get(_DATA_ENV):
-        raise SetupError(
-            f"the measured data is not there ({', '.join(missing)}): set {_DATA_ENV} to its "
-            "folder; docs/how-to/measured-data.md says where to get it"
-        )
-    with ERR.status(f"reading {len(files)} sets from {folder}"):
-        return dataset.concatenate([dataset.import_shared(path) for path in files])
 
 
 # ------------------------------------------------------------------------------ asking a model

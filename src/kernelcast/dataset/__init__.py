@@ -38,7 +38,6 @@ from kernelcast.dataset.rows import (
     write_rows,
 )
 from kernelcast.dataset.runs import export_run
-from kernelcast.dataset.shared import import_shared
 from kernelcast.dataset.splits import Split, check_leaks, describe, split_by
 from kernelcast.dataset.trials import TRIED, Anchor, Trial, Trials, recorded_trials
 from kernelcast.dataset.tuning import import_kernel_tuner_cache, import_t4
@@ -70,7 +69,6 @@ __all__ = [
     "import_kernel_tuner_cache",
     "import_kernelbench",
     "import_predictions",
-    "import_shared",
     "import_t4",
     "labels",
     "matching",

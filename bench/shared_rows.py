@@ -1,7 +1,13 @@
-"""Import of the published measurements gathered in one folder of Parquet files."""
+"""Turn the shared data (published measurements in one folder of Parquet files) into rows.
+
+    python bench/shared_rows.py ../shared/data/llm_sol_mi350x.parquet --out rows.parquet
+
+A path is one file or the whole folder. `docs/how-to/measured-data.md` lists the files.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,7 +19,16 @@ import numpy as np
 from kernelcast.canonical import canonical_parameters, kernel_id
 from kernelcast.dataset._foreign import _KernelIds, _language, _read_foreign
 from kernelcast.dataset.keys import _matches, configuration_id, problem_family
-from kernelcast.dataset.rows import _MS, Rows, _arrow, _compute, _mapped, _table, concatenate
+from kernelcast.dataset.rows import (
+    _MS,
+    Rows,
+    _arrow,
+    _compute,
+    _mapped,
+    _table,
+    concatenate,
+    write_rows,
+)
 from kernelcast.errors import SetupError
 from kernelcast.types import FailureKind
 
@@ -257,3 +272,18 @@ def _measuring_costs(path: Path, keys: Sequence[tuple[str, str, str]]) -> dict[s
         values[priced] = costs[published].to_numpy()[found] * _MS
         columns[name] = pa.array(values, from_pandas=True)
     return columns
+
+
+def main() -> None:
+    """Import the files named on the command line and write their rows."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    parser.add_argument("--out", type=Path, required=True, help="Parquet file of rows")
+    options = parser.parse_args()
+    rows = concatenate([import_shared(path) for path in options.paths])
+    write_rows(options.out, rows)
+    print(f"{rows.num_rows:,} rows written to {options.out}")
+
+
+if __name__ == "__main__":
+    main()
