@@ -12,13 +12,13 @@ import time
 from dataclasses import replace
 
 from _result import bench_parser, report
-from kernelcast.backends._sandbox import Sandbox, prove
+from kernelcast.backends._proof import detect_sandbox, prove
 
 
 def main() -> int:
     """Print one row a mechanism; fail if one of them can be lost unnoticed."""
     options = bench_parser(__doc__, quick="the same: all mechanisms").parse_args()
-    whole = Sandbox.detect()
+    whole = detect_sandbox()
     intact = prove(whole)
     undetected = 0
     print(f"intact: level {intact.level}, {len(intact.canaries)} canaries")

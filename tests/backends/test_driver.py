@@ -12,7 +12,8 @@ from kernelcast.backends import _driver
 from kernelcast.backends._backend import Build
 from kernelcast.backends._driver import Launch, Program, launching_sandbox, probe, require_device
 from kernelcast.backends._gpu import GpuBackend
-from kernelcast.backends._sandbox import Sandbox, prove
+from kernelcast.backends._proof import detect_sandbox, prove
+from kernelcast.backends._sandbox import Sandbox
 from kernelcast.backends._toolchain import ToolRun
 from kernelcast.devices import find_device
 from kernelcast.errors import NoDevice
@@ -123,7 +124,7 @@ class TestUnconfined(TestConfined):
 
 
 def test_the_level_is_that_of_the_launching_process(backend: HostBackend) -> None:
-    assert backend.level == prove(Sandbox.detect()).level
+    assert backend.level == prove(detect_sandbox()).level
     unsafe = HostBackend(allow_unsafe=True)
     assert unsafe.level == "S0"
     unsafe.close()
@@ -180,7 +181,7 @@ def test_a_hang_is_a_timeout(backend: HostBackend) -> None:
 
 @pytest.fixture(params=["confined", "unconfined"])
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    return launching_sandbox(Sandbox.detect(), allow_unsafe=request.param == "unconfined")
+    return launching_sandbox(detect_sandbox(), allow_unsafe=request.param == "unconfined")
 
 
 def test_the_device_must_be_the_one_that_is_named(sandbox: Sandbox) -> None:
@@ -205,7 +206,7 @@ def test_without_a_driver_there_is_no_device(
 
 
 def test_a_driver_that_does_not_work_confined_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    confined = launching_sandbox(Sandbox.detect(), allow_unsafe=False)
+    confined = launching_sandbox(detect_sandbox(), allow_unsafe=False)
     if not confined.mechanisms:
         pytest.skip("nothing confines processes here")
     found = ("sm_90", "NVIDIA H100 80GB HBM3")
@@ -217,7 +218,7 @@ def test_a_driver_that_does_not_work_confined_is_said(monkeypatch: pytest.Monkey
 def test_of_all_devices_the_chosen_gpu_is_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole = Sandbox.detect()
+    whole = detect_sandbox()
     nodes = {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"}
     monkeypatch.setattr(Path, "exists", lambda self: str(self) in nodes)
     shown = {}

@@ -12,7 +12,7 @@ import pytest
 
 from kernelcast.backends import opencl
 from kernelcast.backends._arena import Arena
-from kernelcast.backends._sandbox import Sandbox
+from kernelcast.backends._proof import detect_sandbox
 from kernelcast.backends.opencl import Found, OpenClBackend, opencl_devices, read_launch
 from kernelcast.canonical import kernel_id
 from kernelcast.devices import detect_cpu
@@ -56,7 +56,7 @@ PREAMBLE = """
 
 @pytest.fixture(scope="session", autouse=True)
 def _pocl() -> None:
-    if not opencl_devices(Sandbox.detect()):
+    if not opencl_devices(detect_sandbox()):
         pytest.skip(f"needs an OpenCL device: {opencl.INSTALL}")
 
 
@@ -375,7 +375,7 @@ def test_the_gate_and_the_docs_install_the_library_and_the_device() -> None:
 
 
 def test_the_device_is_this_cpu(cl: OpenClBackend) -> None:
-    (found,) = [each for each in opencl_devices(Sandbox.detect()) if each.is_pocl][:1]
+    (found,) = [each for each in opencl_devices(detect_sandbox()) if each.is_pocl][:1]
     device = found.as_device()
     assert device.kind == "cpu"
     assert 1 <= device.cores <= detect_cpu().cores

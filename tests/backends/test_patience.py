@@ -15,7 +15,8 @@ import pytest
 
 from kernelcast.backends import _patience
 from kernelcast.backends._patience import Patience, cpu_clock
-from kernelcast.backends._sandbox import Grant, Sandbox
+from kernelcast.backends._proof import detect_sandbox
+from kernelcast.backends._sandbox import Grant
 
 LONG_S = 1000.0  # no machine is so slow that a process computes for nine tenths of this in a test
 
@@ -100,11 +101,11 @@ def test_a_confined_process_that_gets_no_core_is_given_time_to_end(
         return looks[-1]
 
     monkeypatch.setattr(Patience, "left_s", and_continue)
-    sandbox = Sandbox.detect()
+    sandbox = detect_sandbox()
     sandbox.own(tmp_path)
     grant = Grant("compile", writable=(tmp_path,), memory_bytes=1 << 30, cpu_s=60)
     with (tmp_path / "messages").open("wb") as messages:
-        confined = sandbox.run_program(["/bin/true"], grant, tmp_path, messages)
+        confined = sandbox.start("_confine.run", ["/bin/true"], grant, tmp_path, output=messages)
         os.killpg(confined.pid, signal.SIGSTOP)
         ended = confined.ended_within(0.2)
         status = confined.end()

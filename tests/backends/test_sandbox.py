@@ -21,20 +21,18 @@ from pathlib import Path
 
 import pytest
 
-from kernelcast.backends import _confine, _sandbox
+from kernelcast.backends import _confine, _sandbox, _seccomp
 from kernelcast.backends._arena import Arena
-from kernelcast.backends._sandbox import (
-    Grant,
-    Level,
+from kernelcast.backends._proof import (
     Proof,
-    Sandbox,
     admit,
-    landlock_abi,
-    program_tree,
+    detect_sandbox,
     prove,
     required,
     what_would_raise,
 )
+from kernelcast.backends._sandbox import Confined, Grant, Level, Sandbox, landlock_abi
+from kernelcast.backends._toolchain import program_tree, run_tool
 from kernelcast.backends.cpp import CppBackend, CppChild
 from kernelcast.canonical import kernel_id
 from kernelcast.devices import detect_cpu
@@ -65,7 +63,7 @@ def kernel(source: str) -> Kernel:
 
 @pytest.fixture(scope="module")
 def whole() -> Sandbox:
-    return Sandbox.detect()
+    return detect_sandbox()
 
 
 def without(sandbox: Sandbox, *names: str) -> Proof:
@@ -117,7 +115,7 @@ def test_what_a_canary_does_not_report_counts_as_not_denied(
 def test_unwrapped_it_is_a_lower_level(whole: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     real = shutil.which
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "bwrap" else real(name))
-    lower = Sandbox.detect()
+    lower = detect_sandbox()
     assert not lower.wrapped
     assert prove(lower).level == "S2"
     assert "apt-get install bubblewrap" in what_would_raise(prove(lower))
@@ -305,27 +303,25 @@ def test_a_program_writes_only_in_its_folder(whole: Sandbox, tmp_path: Path) -> 
         folder.mkdir()
     script = f"echo x > made; echo x > {outside}/made; cat {outside}/../test_file; env > seen"
     (tmp_path / "test_file").write_text("kept from it")
-    output = tmp_path / "output"
-    with output.open("wb") as file:
-        process = whole.run_program(
-            ["/bin/sh", "-c", script], Grant("compile", writable=(inside,)), inside, file
-        )
-        assert process.ended_within(10.0)
-        assert process.end() == 0
+    run = run_tool(whole, ["/bin/sh", "-c", script], inside, 10.0)
+    assert run.status == 0
     assert (inside / "made").exists()
     assert not (outside / "made").exists()
-    assert "kept from it" not in output.read_text()
+    assert "kept from it" not in run.output
     names = {line.partition("=")[0] for line in (inside / "seen").read_text().splitlines()}
-    assert names <= {"LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "PWD", "TMPDIR", "SHLVL", "_"}
+    assert names - {"PWD", "SHLVL", "_"} <= {
+        *("LANG", "LD_LIBRARY_PATH", "PATH"),
+        *("HOME", "LC_ALL", "OMP_NUM_THREADS", "TMPDIR"),
+    }
+
+
+def shell(sandbox: Sandbox, folder: Path, script: str) -> Confined:
+    grant = Grant("compile", writable=(folder,))
+    return sandbox.start("_confine.run", ["/bin/sh", "-c", script], grant, folder)
 
 
 def test_a_program_does_not_outlive_its_end(whole: Sandbox, tmp_path: Path) -> None:
-    process = whole.run_program(
-        ["/bin/sh", "-c", "setsid sleep 50 & setsid sleep 50 & exit 3"],
-        Grant("compile", writable=(tmp_path,)),
-        tmp_path,
-        subprocess.DEVNULL,
-    )
+    process = shell(whole, tmp_path, "setsid sleep 50 & setsid sleep 50 & exit 3")
     assert process.ended_within(10.0)
     assert process.wait_until_gone()
     assert process.end() == 3
@@ -333,12 +329,7 @@ def test_a_program_does_not_outlive_its_end(whole: Sandbox, tmp_path: Path) -> N
 
 def test_how_a_wrapped_process_died_is_told(whole: Sandbox, tmp_path: Path) -> None:
     for script, status in (("kill -ABRT $$", -6), ("exit 5", 5), ("sleep 50", -9)):
-        process = whole.run_program(
-            ["/bin/sh", "-c", script],
-            Grant("compile", writable=(tmp_path,)),
-            tmp_path,
-            subprocess.DEVNULL,
-        )
+        process = shell(whole, tmp_path, script)
         process.ended_within(0.5)
         assert process.end() == status
         assert not process.alive
@@ -361,12 +352,11 @@ def test_a_child_outlives_the_thread_that_started_it(library: Path, whole: Sandb
 
 def test_a_program_may_fork_while_a_child_is_started(whole: Sandbox, tmp_path: Path) -> None:
     """What is forked off lives on, and must hold no pipe whose end somebody waits for."""
-    grant = Grant("compile", writable=(tmp_path,))
     enough = threading.Event()
 
     def start_many() -> None:
         while not enough.is_set():
-            whole.run_program(["/bin/true"], grant, tmp_path, subprocess.DEVNULL).end()
+            shell(whole, tmp_path, "true").end()
 
     starting = threading.Thread(target=start_many, daemon=True)
     forked = [
@@ -433,8 +423,8 @@ def test_the_filter_on_both_machines(
     execve: int,
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    measure, own_pid = _sandbox._filter(whole.mechanisms, "measure")
-    compiling, none = _sandbox._filter(whole.mechanisms, "compile")
+    measure, own_pid = _seccomp.refusing_filter(whole.mechanisms, "measure")
+    compiling, none = _seccomp.refusing_filter(whole.mechanisms, "compile")
     assert none == []
     assert len(own_pid) == 1
     patched = bytearray(measure)
@@ -473,7 +463,7 @@ def test_the_seal_on_both_machines(
     execve: int,
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    seal, blanks = _sandbox._seal()
+    seal, blanks = _seccomp.sealing_filter(frozenset({"seccomp.seal"}), "measure")
     assert len(blanks) == 1
     filled = bytearray(seal)
     struct.pack_into("<I", filled, 8 * blanks[0] + 4, 9)

@@ -15,6 +15,7 @@ import pytest
 from kernelcast.backends import _patience, _worker
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._patience import Patience
+from kernelcast.backends._proof import detect_sandbox
 from kernelcast.backends._sandbox import Grant, Sandbox
 from kernelcast.backends.cpp import CppChild
 from kernelcast.errors import SetupError
@@ -134,7 +135,7 @@ def threaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def start(library: Path, entry: str = "add", cpu_s: int = 5) -> CppChild:
     arena = Arena.of(problem_of(entry))
-    sandbox = Sandbox.detect()
+    sandbox = detect_sandbox()
     child = CppChild(sandbox, library.parent, arena, threads=2, cpu_s=cpu_s, memory_bytes=1 << 30)
     child.give(library)
     return child
@@ -450,7 +451,7 @@ def test_the_worker_imports_no_package() -> None:
 def test_a_sandbox_that_does_not_come_into_force_is_nobodys_crash(
     library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = {**Sandbox.detect()._policy(Grant("measure")), "seccomp_number": -1}
+    broken = {**detect_sandbox()._policy(Grant("measure")), "seccomp_number": -1}
     monkeypatch.setattr(Sandbox, "_policy", lambda *_: broken)
     with start(library) as child, pytest.raises(SetupError, match="kernelcast doctor"):
         child.load(10.0)

@@ -34,7 +34,8 @@ from kernelcast.backends._envelope import ReferenceLost
 from kernelcast.backends._inputs import FreshInputs, hidden_cases
 from kernelcast.backends._match import MachineBusy, Match
 from kernelcast.backends._preflight import Watch
-from kernelcast.backends._sandbox import Level, Sandbox, admit
+from kernelcast.backends._proof import admit, detect_sandbox
+from kernelcast.backends._sandbox import Level
 from kernelcast.backends._timing import PRECISION, noise_floor
 from kernelcast.backends._verify import Oracle, Sample, lint, oracle
 from kernelcast.canonical import kernel_id
@@ -163,7 +164,7 @@ class MeasuringBackend(ABC, Generic[P]):
     ) -> None:
         if device_cap_s < _SHORTEST_CAP_S:
             raise SetupError(f"device_cap_s is {device_cap_s}: a measurement needs at least 2 s")
-        self._sandbox = Sandbox.detect()
+        self._sandbox = detect_sandbox()
         self.level: Level = admit(self._sandbox, require, allow_unsafe=allow_unsafe)
         self.device = device
         self.toolchain = toolchain

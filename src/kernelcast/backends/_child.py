@@ -88,7 +88,7 @@ class Child(ABC):
                 grant,
                 folder,
                 pass_fds=given,
-                **environment,  # type: ignore[arg-type]  # no variable is called `source`
+                environment=environment,
             )
         finally:
             for fd in given:

@@ -21,7 +21,8 @@ from typing import Any
 from kernelcast.backends import _cuda_worker
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import Child
-from kernelcast.backends._sandbox import Grant, Profile, Sandbox, bare_environment
+from kernelcast.backends._sandbox import Grant, Sandbox
+from kernelcast.backends._seccomp import Profile
 from kernelcast.errors import NoDevice, ProblemError
 from kernelcast.expression import evaluate
 from kernelcast.types import Device, Failure, FailureKind, Problem
@@ -181,7 +182,7 @@ def probe(sandbox: Sandbox) -> tuple[str, str] | None:
                 _grant(Path(folder)),
                 Path(folder),
                 output=write,
-                **_environment(),  # type: ignore[arg-type]  # no variable is called `source`
+                environment=_environment(),
             )
         finally:
             os.close(write)
@@ -194,7 +195,7 @@ def probe(sandbox: Sandbox) -> tuple[str, str] | None:
 
 def _environment() -> dict[str, str]:
     # A function that is loaded on its first launch would be timed loading.
-    environment = bare_environment(CUDA_MODULE_LOADING="EAGER")
+    environment = {"CUDA_MODULE_LOADING": "EAGER"}
     if chosen := os.environ.get("CUDA_VISIBLE_DEVICES"):
         environment["CUDA_VISIBLE_DEVICES"] = chosen
     return environment

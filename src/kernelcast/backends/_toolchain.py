@@ -1,7 +1,7 @@
-"""Compilers and disassemblers of GPU code as child processes: find them, run them confined.
+"""Compilers and disassemblers as child processes: find them, and run them confined.
 
-What they read was written by somebody who is not trusted, so they run in the sandbox with a time
-limit, may write only in their folder, and what they print is cut at a size.
+Their input is not trusted, so they run in the sandbox with a time limit, may write only in their
+folder, and their output is cut at a size.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelcast.backends._sandbox import Grant, Sandbox, program_tree
+from kernelcast.backends._sandbox import Grant, Sandbox
 from kernelcast.types import Failure, FailureKind
 
 DISASSEMBLY_TIMEOUT_S = 30.0
 _MEMORY_BYTES = 8 << 30
-_OUTPUT_BYTES = 4 << 20
+_OUTPUT_BYTES = 64 << 20
 _MESSAGE_LINES = 20
 _MESSAGE_BYTES = 16_384
 
 
 @dataclass(frozen=True)
 class ToolRun:
-    """How a tool ended (None: it was stopped), what it printed, and how long it took."""
+    """The exit status of a tool (None: it was stopped), its output, and how long it took."""
 
     status: int | None
     output: str
@@ -36,13 +36,14 @@ class ToolRun:
 
     @property
     def failure(self) -> Failure | None:
-        """The compile error that a tool's bad end is, in the tool's own words."""
+        """The compile error, with the tool's own words; None for status 0."""
         if self.status == 0:
             return None
-        how = f"ended with status {self.status}" if self.status else "did not end in time"
-        lines = self.output[:_MESSAGE_BYTES].splitlines()[:_MESSAGE_LINES]
-        said = "\n".join(line for line in lines if line.strip())
-        message = f"the compiler {how}" + (f"\n{said}" if said else "")
+        text = self.output[:_MESSAGE_BYTES]
+        if self.status is None:
+            text = f"the compiler was stopped after {self.seconds:.0f} s\n{text}"
+        message = "\n".join(text.splitlines()[:_MESSAGE_LINES])
+        message = message or f"the compiler ended with status {self.status}"
         return Failure(kind=FailureKind.COMPILE_ERROR, message=message)
 
 
@@ -56,7 +57,7 @@ def run_tool(
     pass_fds: Sequence[int] = (),
     **environment: str,
 ) -> ToolRun:
-    """Run a command in a folder, output and errors together in the order printed."""
+    """Run a command in a folder, with output and errors in the order printed."""
     program = Path(os.path.realpath(command[0]))
     return run_task(
         sandbox,
@@ -81,14 +82,10 @@ def run_task(
     pass_fds: Sequence[int] = (),
     **environment: str,
 ) -> ToolRun:
-    """The same for a function of a child-side module that compiles by itself."""
-    grant = Grant(
-        "compile",
-        readable=tuple(readable),
-        writable=(folder,),
-        memory_bytes=_MEMORY_BYTES,
-        cpu_s=math.ceil(2 * timeout_s),
-    )
+    """Run a function of a child-side module that compiles by itself."""
+    cpu_s = math.ceil(2 * timeout_s)
+    grant = Grant("compile", tuple(readable), (folder,), _MEMORY_BYTES, cpu_s)
+    private = {"TMPDIR": str(folder), "HOME": str(folder), "LC_ALL": "C", "OMP_NUM_THREADS": "1"}
     sandbox.own(folder)
     started = time.perf_counter()
     with tempfile.TemporaryFile() as output:
@@ -97,13 +94,9 @@ def run_task(
             arguments,
             grant,
             folder,
+            environment=private | environment,
             pass_fds=pass_fds,
             output=output,
-            TMPDIR=str(folder),
-            HOME=str(folder),
-            LC_ALL="C",
-            OMP_NUM_THREADS="1",
-            **environment,  # type: ignore[arg-type]  # no variable is called `source`
         )
         in_time = process.ended_within(timeout_s)
         status = process.end()
@@ -113,8 +106,16 @@ def run_task(
     return ToolRun(status if in_time else None, text, seconds)
 
 
+def program_tree(program: Path) -> Path:
+    """What to show of a program: its prefix, but never a home."""
+    program = program.resolve()
+    prefix = program.parent.parent
+    whole = program.parent.name == "bin" and not Path.home().is_relative_to(prefix)
+    return prefix if whole else program.parent
+
+
 def find_cuda_tool(name: str) -> Path | None:
-    """A tool of the CUDA toolkit: on the path, beside nvcc, or in the wheel that brings it."""
+    """A tool of the CUDA toolkit: on the path, beside nvcc, or in a wheel that contains it."""
     if on_path := shutil.which(name):
         return Path(on_path)
     folders = [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin"]
@@ -124,12 +125,12 @@ def find_cuda_tool(name: str) -> Path | None:
             folders += sorted(root.glob("cuda_*/bin"))
     if triton := triton_tools():
         folders.append(triton)
-    return next((each / name for each in folders if (each / name).is_file()), None)
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)
 
 
 def triton_tools() -> Path | None:
-    """The folder of NVIDIA tools that Triton's wheel brings along, found without importing it."""
-    found = importlib.util.find_spec("triton")
-    if found is None or found.origin is None:
+    """The folder of NVIDIA tools in Triton's wheel, found without an import of Triton."""
+    spec = importlib.util.find_spec("triton")
+    if spec is None or spec.origin is None:
         return None
-    return Path(found.origin).parent / "backends" / "nvidia" / "bin"
+    return Path(spec.origin).parent / "backends" / "nvidia" / "bin"

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,7 +25,7 @@ from kernelcast.backends._backend import Build, MeasuringBackend
 from kernelcast.backends._child import Child
 from kernelcast.backends._inspect import OBJDUMP_OPTIONS, foreign_imports, object_mix
 from kernelcast.backends._sandbox import Grant, Level, Sandbox
-from kernelcast.backends._toolchain import DISASSEMBLY_TIMEOUT_S
+from kernelcast.backends._toolchain import DISASSEMBLY_TIMEOUT_S, run_tool
 from kernelcast.devices import detect_cpu, find_device, roofline_s
 from kernelcast.errors import SetupError
 from kernelcast.types import (
@@ -34,7 +33,6 @@ from kernelcast.types import (
     Device,
     Evidence,
     Failure,
-    FailureKind,
     Language,
     Problem,
     content_hash,
@@ -43,9 +41,6 @@ from kernelcast.types import (
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
 
 _MEMORY_BYTES = 4 << 30
-_MESSAGE_LINES = 20
-_MESSAGE_BYTES = 16_384
-_LISTING_BYTES = 64 << 20
 
 
 class CppBackend(MeasuringBackend[Path]):
@@ -115,24 +110,15 @@ class CppBackend(MeasuringBackend[Path]):
     ) -> Build[Path]:
         """One library for all cases; size and mix of its code, and what it wants of others."""
         (folder / "kernel.cpp").write_text(source, encoding="utf-8")
-        self._sandbox.own(folder)
         linker = ["-Wl,-z,defs"]
         if problem.arguments:  # else the problem is unstated, and so is its entry
             linker.append(f"-Wl,--require-defined={problem.entry}")
         command = [*self._command, *linker, "kernel.cpp", "-o", "kernel.so"]
-        started = time.perf_counter()
-        with (folder / "messages").open("wb") as messages:
-            process = self._sandbox.run_program(command, self._grant(folder), folder, messages)
-            in_time = process.ended_within(self._compile_timeout_s)
-            status = process.end()
-        compile_s = time.perf_counter() - started
-        if status != 0:
-            return Build(self._evidence(compile_s, self._complaint(folder, status, in_time)))
-        if failure := foreign_imports(folder / "kernel.so", _is_foreign):
-            return Build(self._evidence(compile_s, failure))
-        listing = self._disassemble(folder / "kernel.so")
-        code_bytes, instructions = object_mix(listing) if listing else (0, {})
-        evidence = self._evidence(compile_s).model_copy(
+        run = run_tool(self._sandbox, command, folder, self._compile_timeout_s)
+        if failure := run.failure or foreign_imports(folder / "kernel.so", _is_foreign):
+            return Build(self._evidence(run.seconds, failure))
+        code_bytes, instructions = self._mix(folder)
+        evidence = self._evidence(run.seconds).model_copy(
             update={
                 "code_bytes": code_bytes,
                 "instructions": instructions,
@@ -146,38 +132,14 @@ class CppBackend(MeasuringBackend[Path]):
             kernel_id="", toolchain=self.toolchain, failure=failure, compile_s=compile_s
         )
 
-    def _complaint(self, folder: Path, status: int, in_time: bool) -> Failure:  # noqa: FBT001
-        with (folder / "messages").open("rb") as said:
-            text = said.read(_MESSAGE_BYTES).decode(errors="replace")
-        if not in_time:
-            text = f"the compiler was stopped after {self._compile_timeout_s:g} s\n{text}"
-        message = "\n".join(text.splitlines()[:_MESSAGE_LINES])
-        message = message or f"the compiler ended with status {status}"
-        return Failure(kind=FailureKind.COMPILE_ERROR, message=message)
-
-    def _grant(self, folder: Path) -> Grant:
-        return Grant(
-            "compile",
-            writable=(folder,),
-            memory_bytes=_MEMORY_BYTES,
-            cpu_s=math.ceil(self._compile_timeout_s),
-        )
-
-    def _disassemble(self, library: Path) -> str:
-        """Sections and code; nothing where objdump is not installed."""
+    def _mix(self, folder: Path) -> tuple[int, dict[str, int]]:
+        """Size and instruction mix of the library; nothing without objdump."""
         objdump = shutil.which("objdump")
         if objdump is None:
-            return ""
-        command = [objdump, *OBJDUMP_OPTIONS, str(library)]
-        with tempfile.TemporaryFile() as listing:
-            process = self._sandbox.run_program(
-                command, self._grant(library.parent), library.parent, listing
-            )
-            process.ended_within(DISASSEMBLY_TIMEOUT_S)
-            if process.end() != 0:
-                return ""
-            listing.seek(0)
-            return listing.read(_LISTING_BYTES).decode(errors="replace")
+            return 0, {}
+        command = [objdump, *OBJDUMP_OPTIONS, "kernel.so"]
+        listing = run_tool(self._sandbox, command, folder, DISASSEMBLY_TIMEOUT_S)
+        return (0, {}) if listing.failure else object_mix(listing.output)
 
     def _start(self, arena: Arena, programs: Mapping[str, Path]) -> Child:
         child = self._ahead.take(arena)

@@ -38,6 +38,7 @@ from kernelcast.backends._driver import (
     no_launch,
 )
 from kernelcast.backends._inspect import OBJDUMP_OPTIONS, foreign_imports, object_mix, ptx_mix
+from kernelcast.backends._proof import detect_sandbox
 from kernelcast.backends._sandbox import Grant, Level, Sandbox
 from kernelcast.backends._toolchain import DISASSEMBLY_TIMEOUT_S, ToolRun, run_task, run_tool
 from kernelcast.backends.cuda import read_pragma
@@ -119,7 +120,12 @@ def opencl_devices(sandbox: Sandbox) -> list[Found]:
         sandbox.own(folder)
         grant = driver_grant("compile", *_READABLE, writable=(folder,))
         process = sandbox.start(
-            "_opencl_worker.probe", [], grant, folder, output=output, POCL_CACHE_DIR=str(folder)
+            "_opencl_worker.probe",
+            [],
+            grant,
+            folder,
+            environment={"POCL_CACHE_DIR": str(folder)},
+            output=output,
         )
         process.ended_within(_PROBE_TIMEOUT_S)
         if process.end():
@@ -321,7 +327,7 @@ class OpenClBackend(MeasuringBackend[Program]):
         *,
         allow_unsafe: bool = False,
     ) -> None:
-        seeing = replace(Sandbox.detect(), devices=_gpu_nodes())
+        seeing = replace(detect_sandbox(), devices=_gpu_nodes())
         launching = Sandbox(frozenset()) if allow_unsafe else seeing
         self._found = _choose(platform, index, launching)
         described = find_device(device) if isinstance(device, str) else device

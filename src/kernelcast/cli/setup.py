@@ -20,7 +20,8 @@ from rich.text import Text
 
 from kernelcast.backends._driver import probe
 from kernelcast.backends._preflight import settings
-from kernelcast.backends._sandbox import Proof, Sandbox, prove, required, what_would_raise
+from kernelcast.backends._proof import Proof, detect_sandbox, prove, required, what_would_raise
+from kernelcast.backends._sandbox import Sandbox
 from kernelcast.backends._toolchain import find_cuda_tool
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.backends.opencl import INSTALL, opencl_devices
@@ -124,7 +125,7 @@ def doctor(verbose: bool, as_json: bool) -> None:
 
 
 def _checks() -> Iterator[_Check]:
-    sandbox = Sandbox.detect()
+    sandbox = detect_sandbox()
     proof = prove(sandbox)
     yield _cpp()
     yield _confinement(proof)
