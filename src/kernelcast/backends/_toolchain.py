@@ -39,10 +39,7 @@ class ToolRun:
         """The compile error, with the tool's own words; None for status 0."""
         if self.status == 0:
             return None
-        text = self.output[:_MESSAGE_BYTES]
-        if self.status is None:
-            text = f"the compiler was stopped after {self.seconds:.0f} s\n{text}"
-        message = "\n".join(text.splitlines()[:_MESSAGE_LINES])
+        message = "\n".join(self.output[:_MESSAGE_BYTES].splitlines()[:_MESSAGE_LINES])
         message = message or f"the compiler ended with status {self.status}"
         return Failure(kind=FailureKind.COMPILE_ERROR, message=message)
 
@@ -103,7 +100,9 @@ def run_task(
         seconds = time.perf_counter() - started
         output.seek(0)
         text = output.read(_OUTPUT_BYTES).decode(errors="replace")
-    return ToolRun(status if in_time else None, text, seconds)
+    if not in_time:
+        return ToolRun(None, f"the compiler was stopped after {timeout_s:g} s\n{text}", seconds)
+    return ToolRun(status, text, seconds)
 
 
 def program_tree(program: Path) -> Path:
