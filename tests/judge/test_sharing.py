@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernelcast.judge.sharing import SharedProposer, Tape
+from kernelcast.judge.sharing import SharedProposer
 from kernelcast.proposers.pool import PoolProposer
 from kernelcast.proposers.template import TemplateProposer
+from kernelcast.tape import Tape
 from kernelcast.testing import (
     make_kernel,
     make_request,
@@ -24,7 +25,7 @@ from kernelcast.types import (
 
 
 def shared(seed: int = 0) -> SharedProposer:
-    return SharedProposer(TemplateProposer(), seed, Tape())
+    return SharedProposer(TemplateProposer(), seed, Tape(Proposals))
 
 
 def ids(answer: Proposals) -> list[str]:
@@ -52,7 +53,7 @@ def test_seeds_and_parents_have_children_of_their_own() -> None:
 
 def test_a_small_pool_is_served_to_its_last_member() -> None:
     members = synthetic_kernels(25)
-    proposer = SharedProposer(PoolProposer(members), 0, Tape())
+    proposer = SharedProposer(PoolProposer(members), 0, Tape(Proposals))
     seen: set[str] = set()
     for ordinal in range(200):
         request = make_request(2, seed=ordinal).model_copy(
@@ -64,7 +65,7 @@ def test_a_small_pool_is_served_to_its_last_member() -> None:
 
 def test_an_ordered_pool_keeps_its_order_and_ends() -> None:
     members = synthetic_kernels(5)
-    proposer = SharedProposer(PoolProposer(members, ordered=True), 0, Tape())
+    proposer = SharedProposer(PoolProposer(members, ordered=True), 0, Tape(Proposals))
     parent = synthetic_kernels(7)[-1]
     found = ids(proposer.propose(make_request(2)))
     found += ids(proposer.propose(make_request(1, parent=parent)))
@@ -96,7 +97,7 @@ class Writer:
 
 def test_what_a_model_wrote_is_served_to_the_other_arm_at_its_price(tmp_path: Path) -> None:
     writer, path = Writer(), tmp_path / "tape.jsonl"
-    tape = Tape(path)
+    tape = Tape(Proposals, path)
     first, second = (SharedProposer(writer, 0, tape) for _ in range(2))
     answers = [first.propose(make_request(1)) for _ in range(2)]
     again = [second.propose(make_request(1, seed=9)) for _ in range(2)]
@@ -109,12 +110,12 @@ def test_what_a_model_wrote_is_served_to_the_other_arm_at_its_price(tmp_path: Pa
 
     with path.open("a") as file:
         file.write('{"key": "torn')
-    later = SharedProposer(writer, 0, Tape(path))
+    later = SharedProposer(writer, 0, Tape(Proposals, path))
     assert [later.propose(make_request(1)) for _ in range(3)] == [*answers, third]
     assert writer.asked == 3
     later.propose(make_request(1))
-    assert len(Tape(path)._kept) == 4  # the torn line did not spoil the next
-    assert SharedProposer(writer, 1, Tape(path)).propose(make_request(1)) not in answers
+    assert len(Tape(Proposals, path)) == 4  # the torn line did not spoil the next
+    assert SharedProposer(writer, 1, Tape(Proposals, path)).propose(make_request(1)) not in answers
 
 
 def test_an_arm_is_not_served_what_was_written_from_anothers_measurements() -> None:
@@ -123,7 +124,7 @@ def test_an_arm_is_not_served_what_was_written_from_anothers_measurements() -> N
         attempt = Attempt(claim=claim, outcome="measured", log2_change=change, measured=True)
         return make_request(1).model_copy(update={"history": (attempt,)})
 
-    writer, tape = Writer(), Tape()
+    writer, tape = Writer(), Tape(Proposals)
 
     def asks(wish: ProposalRequest) -> Proposals:
         return SharedProposer(writer, 0, tape).propose(wish)

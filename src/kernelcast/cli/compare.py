@@ -31,11 +31,12 @@ from kernelcast.cli.common import (
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec
 from kernelcast.judge.comparison import ADVISED_SEEDS, Comparison, Cost, Paired, Plan, run_plan
-from kernelcast.judge.sharing import Tape
 from kernelcast.parts import DEFAULT_PARTS
 from kernelcast.problems import load_problem
 from kernelcast.report.figures import draw_comparison
 from kernelcast.store import Store
+from kernelcast.tape import Tape
+from kernelcast.types import Proposals
 
 _VARIED: tuple[plugins.Kind, ...] = ("policy", "strategy", "forecaster", "proposer")
 _ENDPOINT = (*MODEL_KEYS, *ASK_KEYS)
@@ -141,7 +142,7 @@ def compare(
                 plan,
                 farm,
                 store,
-                tape=Tape(folder / "proposals.jsonl"),
+                tape=Tape(Proposals, folder / "proposals.jsonl"),
                 run=lambda search, budget, title: run_watched(search, budget, title, quiet=as_json),
             )
     finally:

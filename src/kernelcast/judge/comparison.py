@@ -21,15 +21,17 @@ from kernelcast import plugins
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec, Measured, RunSpec, Settled
 from kernelcast.judge.curves import best_so_far, mean_interval
-from kernelcast.judge.sharing import SharedFarm, SharedProposer, Tape
+from kernelcast.judge.sharing import SharedFarm, SharedProposer
 from kernelcast.parts import DEFAULT_PARTS, Parts
 from kernelcast.protocols import Farm
 from kernelcast.search import INTERRUPTED, Search
 from kernelcast.store import Run, Store
+from kernelcast.tape import Tape
 from kernelcast.types import (
     Budget,
     Measurement,
     Problem,
+    Proposals,
     Resource,
     Spend,
     content_hash,
@@ -166,7 +168,7 @@ def run_plan(
     farm: Farm,
     store: Store,
     *,
-    tape: Tape | None = None,
+    tape: Tape[Proposals] | None = None,
     run: RunsSearch | None = None,
 ) -> Comparison:
     """Run every arm with every seed; what the store holds complete is not run again.
@@ -174,7 +176,7 @@ def run_plan(
     A run that was cut short is made anew, from what had been measured of its seed so far. Ctrl-C
     stops the run under way, which is then not counted. `run` runs one search under a title.
     """
-    tape = tape or Tape()
+    tape = tape or Tape(Proposals)
     run = run or (lambda search, budget, _title: search.run(budget))
     outcomes: list[Outcome] = []
     names = list(plan.arms)
@@ -229,7 +231,9 @@ def _attempts(store: Store, base: str) -> list[str]:
     return found
 
 
-def _parts(components: Mapping[str, ComponentSpec], farm: Farm, seed: int, tape: Tape) -> Parts:
+def _parts(
+    components: Mapping[str, ComponentSpec], farm: Farm, seed: int, tape: Tape[Proposals]
+) -> Parts:
     def part(kind: plugins.Kind) -> Any:
         return plugins.build(kind, components.get(kind, ComponentSpec(name=DEFAULT_PARTS[kind])))
 

@@ -6,14 +6,12 @@ they ask the same.
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 from collections import Counter, defaultdict
 from concurrent.futures import Future
-from pathlib import Path
 
 from kernelcast.protocols import Farm, Proposer
+from kernelcast.tape import Tape
 from kernelcast.types import (
     Device,
     Evidence,
@@ -45,7 +43,9 @@ class SharedProposer:
     `identity` says which proposer it was.
     """
 
-    def __init__(self, inner: Proposer, seed: int, tape: Tape, identity: str = "") -> None:
+    def __init__(
+        self, inner: Proposer, seed: int, tape: Tape[Proposals], identity: str = ""
+    ) -> None:
         self.name = inner.name
         self.concurrency = inner.concurrency
         self.repairs = inner.repairs
@@ -99,7 +99,7 @@ class SharedProposer:
                 }
             )
             if self.concurrency:
-                return self._tape.play(f"{self._identity} {key}", self._inner, asked)
+                return self._recorded(f"{self._identity} {key}", asked)
             answer = self._inner.propose(asked)
             new = {kernel.id for kernel in answer.kernels} - self._served[stream]
             self._served[stream] |= new
@@ -107,36 +107,11 @@ class SharedProposer:
                 break
         return answer
 
-
-class Tape:
-    """Answers that cannot be drawn again, by what was asked; kept in a file where one is named."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-        self._kept: dict[str, Proposals] = {}
-        data = path.read_bytes() if path is not None and path.exists() else b""
-        # A line torn by a crash is as if it had never been written.
-        sound = data[: data.rfind(b"\n") + 1]
-        if path is not None and len(sound) < len(data):
-            os.truncate(path, len(sound))
-        for line in sound.splitlines():
-            told = json.loads(line)
-            self._kept[told["key"]] = Proposals.model_validate(told["answer"])
-
-    def play(self, key: str, proposer: Proposer, request: ProposalRequest) -> Proposals:
-        """The answer kept under this key, or else the one that the proposer gives now."""
-        with self._lock:
-            if key in self._kept:
-                return self._kept[key]
-        answer = proposer.propose(request)
-        line = json.dumps({"key": key, "answer": answer.model_dump(mode="json")})
-        with self._lock:
-            self._kept[key] = answer
-            if self._path is not None:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                with self._path.open("a", encoding="utf-8") as file:
-                    file.write(f"{line}\n")
+    def _recorded(self, key: str, request: ProposalRequest) -> Proposals:
+        answer = self._tape.find(key)
+        if answer is None:
+            answer = self._inner.propose(request)
+            self._tape.keep(key, answer)
         return answer
 
 

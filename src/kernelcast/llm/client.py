@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kernelcast.errors import ModelError, import_extra
-from kernelcast.llm._cassette import Cassette
 from kernelcast.llm._endpoint import Endpoint, Request
 from kernelcast.llm._keys import REDACTOR
 from kernelcast.llm._pace import LONGEST_WAIT_S, Breaker, Bucket, backoff_s, retry_after_s
@@ -31,7 +30,8 @@ from kernelcast.llm._replies import (
     read_completion,
 )
 from kernelcast.llm._wire import FORMS, Unreadable, connect, request_body
-from kernelcast.types import Usage
+from kernelcast.tape import Tape
+from kernelcast.types import Usage, content_hash
 
 T = TypeVar("T")
 
@@ -51,7 +51,10 @@ class Client:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self.price = endpoint.price
-        self._cassette = Cassette(Path(endpoint.cassette)) if endpoint.cassette else None
+        self._cassette: Tape[Reply] | None = None
+        if endpoint.cassette:
+            path = Path(endpoint.cassette)
+            self._cassette = Tape(Reply, path, field="reply", redact=REDACTOR.text)
         self._form = 0
         self._reached = False
         self._slots = asyncio.Semaphore(endpoint.concurrency)
@@ -90,7 +93,8 @@ class Client:
     async def _ask(self, request: Request) -> Reply:
         if self._cassette is not None:
             asked = {"model": self.endpoint.model, **asdict(request)}
-            known = self._cassette.find(asked)
+            key = content_hash(json.dumps(asked, sort_keys=True))
+            known = self._cassette.find(key)
             if known is not None:
                 return known
             if self.endpoint.cassette_mode == "replay":
@@ -116,8 +120,9 @@ class Client:
             cached_input_tokens=sum(bill.cached_tokens for bill in bills),
             attempts=sum(bill.attempts for bill in bills),
         )
-        if self._cassette is not None:
-            self._cassette.keep(asked, reply)
+        # A fault is not kept: an outage must not become a lasting answer.
+        if self._cassette is not None and all(sample.outcome in SAID for sample in samples):
+            self._cassette.keep(key, reply, asked=asked)
         return reply
 
     async def _sample(self, request: Request) -> tuple[Sample, _Bill]:
