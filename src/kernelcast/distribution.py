@@ -1,8 +1,8 @@
 """A probability distribution over log2 speedup, and the ways to make one.
 
-Belongs here: the one representation that every forecaster emits and every policy reads. It is a
-piecewise-linear CDF, so that means, intervals, bin probabilities and expected improvement are exact
-sums rather than integrals, and a forecast fits in a short JSON list. Scores live in `scoring.py`.
+Every forecaster emits this representation and every policy reads it. The CDF is piecewise linear,
+so means, intervals, bin probabilities and expected improvement are exact sums, and a forecast is a
+short JSON list. Scores live in `scoring.py`.
 """
 
 import math
@@ -28,17 +28,17 @@ _SAMPLE_LEVELS = np.concatenate(
 _OPEN_BIN_OCTAVES = np.array([1.0, 2.0, 4.0])
 _OPEN_BIN_SHARES_BEYOND = np.array([1 / 2, 1 / 4, 0.0])
 
-# A thousandth of an octave is 0.07%, finer than any timing: tied quantiles are spread this far.
+# Tied quantiles are spread this far apart: 0.07%, finer than any timing.
 _TIE_WIDTH = 1e-3
-# Between knots closer than this, rounding errors in the CDF would make up a density.
+# Closer knots are merged: rounding errors in the CDF would appear as density between them.
 _MERGE_WIDTH = 1e-9
 
 
 class Distribution(BaseModel):
     """A distribution over log2 speedup: 0 is a tie, 1 is twice as fast.
 
-    `cdf_values[i]` is the probability of at most `knots[i]`; between knots the CDF is linear, that
-    is, the density is constant. All mass lies between the first and the last knot.
+    `cdf_values[i]` is the probability of at most `knots[i]`. Between knots the density is constant;
+    all mass lies between the first and the last knot.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -50,7 +50,7 @@ class Distribution(BaseModel):
     def _check(self) -> Self:
         if len(self.knots) != len(self.cdf_values) or len(self.knots) < 2:
             raise ValueError("knots and cdf_values must have the same length, at least 2")
-        # Plain Python: for so few numbers it takes a tenth of numpy's time.
+        # Plain Python takes a tenth of NumPy's time for so few numbers.
         if not all(map(operator.lt, self.knots, self.knots[1:])):
             raise ValueError("knots must be strictly increasing")
         if self.cdf_values[0] != 0.0 or self.cdf_values[-1] != 1.0:
@@ -61,34 +61,33 @@ class Distribution(BaseModel):
 
     @classmethod
     def from_bins(cls, bins: Bins, probabilities: ArrayLike) -> Self:
-        """Spread each bin's probability evenly over the bin in log2; renormalises.
+        """Spread each bin's probability evenly over the bin in log2.
 
         An open outer bin gets a tail of four octaves: half of its mass in the first octave beyond
-        the edge, a quarter in the second, and a quarter over the last two.
+        the edge, a quarter in the second, and a quarter in the last two.
+
+        Args:
+            bins: The bins.
+            probabilities: One number per bin; they are normalised.
         """
         mass = _normalised(probabilities, "probabilities")
         if mass.shape != (bins.count,):
             raise ValueError(f"bins {bins.name!r} need {bins.count} probabilities, not {mass.size}")
         edges = np.array(bins.log2_edges)
-        at_edges = np.cumsum(mass[:-1])
-        above_last_edge = mass[-1] * _OPEN_BIN_SHARES_BEYOND
-        return cls._exact_ends(
-            np.concatenate(
-                (edges[0] - _OPEN_BIN_OCTAVES[::-1], edges, edges[-1] + _OPEN_BIN_OCTAVES)
-            ),
-            np.concatenate(
-                (mass[0] * _OPEN_BIN_SHARES_BEYOND[::-1], at_edges, 1.0 - above_last_edge)
-            ),
-        )
+        knots = (edges[0] - _OPEN_BIN_OCTAVES[::-1], edges, edges[-1] + _OPEN_BIN_OCTAVES)
+        below = mass[0] * _OPEN_BIN_SHARES_BEYOND[::-1]
+        above = 1.0 - mass[-1] * _OPEN_BIN_SHARES_BEYOND
+        values = (below, np.cumsum(mass[:-1]), above)
+        return cls._exact_ends(np.concatenate(knots), np.concatenate(values))
 
     @classmethod
     def from_quantiles(cls, levels: ArrayLike, values: ArrayLike) -> Self:
         """Interpolate quantiles: `values[i]` is the log2 speedup at probability `levels[i]`.
 
-        Between levels it interpolates on the normal scale, and beyond them it follows the normal
-        through the outermost and the middle quantile to four standard deviations, so that the
-        quantiles of a normal give back that normal. Crossed values are put in order; tied ones are
-        spread about their place by a thousandth of an octave.
+        The quantiles of a normal distribution give back that distribution: between levels the
+        interpolation is on the normal scale, and beyond them it follows the normal through the
+        outermost and the middle quantile, up to four standard deviations. Crossed values are
+        sorted; tied ones are spread by a thousandth of an octave.
         """
         grid = _quantile_grid(tuple(np.asarray(levels, dtype=np.float64).tolist()))
         x = np.sort(np.asarray(values, dtype=np.float64))
@@ -109,8 +108,13 @@ class Distribution(BaseModel):
     ) -> Self:
         """Smooth samples of log2 speedup: a normal kernel of std `bandwidth` around each.
 
-        The CDF is exact at 37 knots, at most 1/32 of probability apart. Without a bandwidth,
-        Silverman's rule sets it from the spread; samples that all agree, or a single one, need one.
+        The CDF is exact at 37 knots, at most 1/32 of probability apart.
+
+        Args:
+            samples: The log2 speedups.
+            bandwidth: Standard deviation of the kernel; by default from Silverman's rule, which
+                needs samples that differ.
+            weights: One number per sample; they are normalised.
         """
         x = np.asarray(samples, dtype=np.float64)
         if x.ndim != 1 or x.size == 0 or not np.all(np.isfinite(x)):
@@ -132,7 +136,7 @@ class Distribution(BaseModel):
 
         low = np.full(_SAMPLE_LEVELS.size, x.min() - 5.0 * bandwidth)
         high = np.full(_SAMPLE_LEVELS.size, x.max() + 5.0 * bandwidth)
-        # The CDF is taken where the search ends, so the place of a knot may be off by a little.
+        # A knot may be slightly off its level: the CDF is evaluated where the bisection ends.
         for _ in range(math.ceil(math.log2((high[0] - low[0]) / (bandwidth * 1e-2)))):
             middle = (low + high) / 2.0
             below = smoothed_cdf(middle) < _SAMPLE_LEVELS
@@ -142,17 +146,17 @@ class Distribution(BaseModel):
 
     @classmethod
     def normal(cls, mean: float, std: float) -> Self:
-        """A normal distribution cut at four standard deviations, on 33 knots."""
+        """Return a normal distribution, cut at four standard deviations, on 33 knots."""
         if not std > 0.0:
             raise ValueError(f"std must be above 0, not {std}")
         return cls._exact_ends(mean + std * _NORMAL_Z, ndtr(_NORMAL_Z))
 
     @classmethod
     def mixture(cls, components: Sequence["Distribution"], weights: ArrayLike) -> Self:
-        """The weighted average of the components' CDFs on all of their knots; renormalises.
+        """Return the weighted average of the components' CDFs, on all of their knots.
 
-        It is exact, except that knots within 1e-9 of each other count as one. Its size is the sum
-        of the components' sizes.
+        The average is exact, except that knots within 1e-9 of each other are merged. `weights` are
+        normalised.
         """
         if not components:
             raise ValueError("a mixture needs at least one component")
@@ -173,7 +177,7 @@ class Distribution(BaseModel):
     @overload
     def cdf(self, x: Floats) -> Floats: ...
     def cdf(self, x: float | Floats) -> float | Floats:
-        """P(log2 speedup <= x)."""
+        """Return P(log2 speedup <= x)."""
         value = np.clip(np.interp(x, self.knots, self.cdf_values), 0.0, 1.0)
         return value if isinstance(x, np.ndarray) else float(value)
 
@@ -182,9 +186,9 @@ class Distribution(BaseModel):
     @overload
     def density(self, x: Floats) -> Floats: ...
     def density(self, x: float | Floats) -> float | Floats:
-        """Probability per unit of log2 speedup at x; 0 outside the first and last knot.
+        """Return the probability per unit of log2 speedup at x; 0 outside the outer knots.
 
-        At a knot it is that of the segment above, at the last knot that of the segment below.
+        At a knot the segment above counts, at the last knot the segment below.
         """
         knots = np.array(self.knots)
         at = np.asarray(x, dtype=np.float64)
@@ -198,7 +202,7 @@ class Distribution(BaseModel):
     @overload
     def quantile(self, p: Floats) -> Floats: ...
     def quantile(self, p: float | Floats) -> float | Floats:
-        """The least log2 speedup with a CDF of at least p; for p = 0 the lower end of the mass."""
+        """Return the least log2 speedup with a CDF of at least p; for p = 0 the least with mass."""
         level = np.asarray(p, dtype=np.float64)
         if not np.all((level >= 0.0) & (level <= 1.0)):
             raise ValueError("a probability lies between 0 and 1")
@@ -211,61 +215,48 @@ class Distribution(BaseModel):
         return value if isinstance(p, np.ndarray) else float(value)
 
     def mean(self) -> float:
-        """Expected log2 speedup."""
+        """Return the expected log2 speedup."""
         mass, middle, _ = self._segments()
         return float(mass @ middle)
 
     def std(self) -> float:
-        """Standard deviation of log2 speedup."""
+        """Return the standard deviation of log2 speedup."""
         mass, middle, width = self._segments()
         return math.sqrt(mass @ ((middle - mass @ middle) ** 2 + width**2 / 12.0))
 
     def probability_above(self, log2_x: float) -> float:
-        """P(log2 speedup > log2_x)."""
+        """Return P(log2 speedup > log2_x)."""
         return 1.0 - self.cdf(log2_x)
 
-    def probability_faster_than(self, speedup: float) -> float:
-        """P(speedup > this one), given as a ratio such as 1.2."""
-        if not speedup > 0.0:
-            raise ValueError(f"a speedup is a ratio above 0, not {speedup}")
-        return self.probability_above(math.log2(speedup))
-
     def interval(self, level: float) -> tuple[float, float]:
-        """The central interval that holds this probability, as log2 speedups."""
+        """Return the central interval with this probability, as log2 speedups."""
         return self.quantile((1.0 - level) / 2.0), self.quantile((1.0 + level) / 2.0)
 
     def shift(self, delta: float) -> "Distribution":
-        """The same distribution moved by `delta`: from one anchor to another in log2."""
-        return Distribution(
-            knots=tuple(knot + delta for knot in self.knots), cdf_values=self.cdf_values
-        )
+        """Return the distribution moved by `delta`: from one anchor to another, in log2."""
+        knots = tuple(knot + delta for knot in self.knots)
+        return Distribution(knots=knots, cdf_values=self.cdf_values)
 
     def widen(self, factor: float) -> "Distribution":
-        """Stretched about its median by `factor`: above 1 less sure, below 1 surer."""
+        """Return the distribution stretched about its median by `factor` (above 1: less sure)."""
         if not factor > 0.0:
             raise ValueError(f"factor must be above 0, not {factor}")
         median = self.quantile(0.5)
-        return Distribution(
-            knots=tuple(median + factor * (knot - median) for knot in self.knots),
-            cdf_values=self.cdf_values,
-        )
+        knots = tuple(median + factor * (knot - median) for knot in self.knots)
+        return Distribution(knots=knots, cdf_values=self.cdf_values)
 
     def bin_probabilities(self, bins: Bins) -> tuple[float, ...]:
-        """The probability of each bin; they sum to 1."""
+        """Return the probability of each bin; they sum to 1."""
         at_edges = self.cdf(np.array(bins.log2_edges))
         mass = np.maximum(np.diff(at_edges, prepend=0.0, append=1.0), 0.0)
         return tuple((mass / mass.sum()).tolist())
 
     def expected_improvement(self, log2_threshold: float) -> float:
-        """E[max(0, log2 speedup - log2_threshold)], exactly."""
+        """Return E[max(0, log2 speedup - log2_threshold)], exactly."""
         above = [knot for knot in self.knots if knot > log2_threshold]
         x = np.array([log2_threshold, *above])
         survival = 1.0 - self.cdf(x)
         return float(np.diff(x) @ (survival[1:] + survival[:-1])) / 2.0
-
-    def sample(self, rng: np.random.Generator, n: int) -> Floats:
-        """`n` independent draws of log2 speedup."""
-        return self.quantile(rng.random(n))
 
     def _segments(self) -> tuple[Floats, Floats, Floats]:
         knots = np.array(self.knots)
@@ -273,7 +264,7 @@ class Distribution(BaseModel):
 
     @classmethod
     def _exact_ends(cls, knots: Floats, cdf_values: Floats) -> Self:
-        """Remove what rounding, or a tail cut short, left between the ends and 0 and 1."""
+        """Build a distribution whose CDF runs from exactly 0 to exactly 1 despite rounding."""
         values = np.maximum.accumulate(np.clip(cdf_values, 0.0, 1.0))
         values[0], values[-1] = 0.0, 1.0
         return cls(knots=tuple(knots.tolist()), cdf_values=tuple(values.tolist()))
@@ -281,7 +272,7 @@ class Distribution(BaseModel):
 
 @dataclass(frozen=True)
 class _QuantileGrid:
-    """Where a distribution by quantiles has its knots, on the normal scale."""
+    """Places of the knots of `from_quantiles`, on the normal scale."""
 
     z: Floats
     with_ends: Floats
@@ -291,13 +282,12 @@ class _QuantileGrid:
 
 @lru_cache(maxsize=64)
 def _quantile_grid(levels: tuple[float, ...]) -> _QuantileGrid:
-    """The grid depends on the levels alone, and a forecaster has few sets of levels."""
     p = np.array(levels)
     if p.ndim != 1 or p.size < 2 or p[0] <= 0.0 or p[-1] >= 1.0 or np.any(np.diff(p) <= 0.0):
         raise ValueError("give at least two levels, strictly increasing between 0 and 1")
     z = ndtri(p)
     with_ends = np.concatenate(([min(-4.0, z[0] - 0.5)], z, [max(4.0, z[-1] + 0.5)]))
-    # A level and a grid point that nearly meet would make knots too close to tell apart.
+    # A grid point close to a level would make knots too close to tell apart.
     far = np.min(np.abs(_NORMAL_Z[:, None] - with_ends), axis=1) > 0.05
     places = np.sort(np.concatenate((with_ends, _NORMAL_Z[far])))
     return _QuantileGrid(z, with_ends, places, ndtr(places))
@@ -312,7 +302,7 @@ def _normalised(parts: ArrayLike, what: str) -> Floats:
 
 
 def _spread_apart(ordered: Floats, width: float) -> Floats:
-    """Move ordered values as little as keeps them `width` apart; the others stay where they are."""
+    """Move ordered values as little as needed for a distance of `width` between them."""
     ramp = width * np.arange(ordered.size)
     level = ordered - ramp
     pushed_up = np.maximum.accumulate(level)

@@ -1,17 +1,7 @@
-"""The exception tree, and the import helper that names the extra to install.
+"""The exceptions, and the import helper that names the extra to install.
 
-An exception means that the set-up is broken and says what to do about it. A kernel that fails is
-not an exception: it is a `Measurement` with a failure.
-
-KernelcastError
-├── SetupError            something on this machine or in the user's files must be mended
-│   ├── ProblemError      a problem folder is malformed
-│   ├── MissingExtra      an optional dependency is not installed
-│   ├── NoDevice          the kernel was built, and nothing here can run it
-│   ├── ModelError        a language-model endpoint cannot be used until something is mended
-│   └── UnknownComponent  no plug-in of that name
-└── StoreError            the store is damaged, of another schema, or not what was asked for
-    └── BudgetExceeded    a reservation would go past a cap; nothing was reserved
+An exception means that the set-up is broken; its message says what to do about it. A kernel that
+fails is not an exception: it is a `Measurement` with a failure.
 """
 
 from __future__ import annotations
@@ -21,11 +11,11 @@ from types import ModuleType
 
 
 class KernelcastError(Exception):
-    """Base of everything kernelcast raises on purpose."""
+    """Base of every exception that kernelcast raises on purpose."""
 
 
 class SetupError(KernelcastError):
-    """Something on this machine or in the user's files must be mended; the message says what."""
+    """Something on this machine or in the user's files must be fixed; the message says what."""
 
 
 class ProblemError(SetupError):
@@ -37,11 +27,11 @@ class MissingExtra(SetupError):
 
 
 class NoDevice(SetupError):
-    """A kernel was built for a device that is not in this machine."""
+    """The kernel was built, but this machine has no device that can run it."""
 
 
 class ModelError(SetupError):
-    """A language-model endpoint cannot be used; the message says what to mend."""
+    """A language-model endpoint cannot be used; the message says what to fix."""
 
 
 class UnknownComponent(SetupError):
@@ -49,15 +39,19 @@ class UnknownComponent(SetupError):
 
 
 class StoreError(KernelcastError):
-    """The store is damaged, of another schema, or does not hold what was asked for."""
+    """The store is damaged, has another schema, or does not hold what was asked for."""
 
 
 class BudgetExceeded(StoreError):
-    """A reservation would go past a cap; nothing was reserved."""
+    """A reservation would exceed a cap; nothing was reserved."""
 
 
 def import_extra(module: str, extra: str) -> ModuleType:
-    """Import an optional dependency, or say which extra brings it."""
+    """Import an optional dependency.
+
+    Raises:
+        MissingExtra: The module is not installed; the message names the extra.
+    """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -1,6 +1,6 @@
-"""The typed events a run is made of, in the order in which it can meet them.
+"""The typed events of a run, in the order in which they can occur.
 
-A run's state is a fold over these (`state.py`); nothing else about it is kept.
+A run's state is a fold over its events (`state.py`); nothing else about a run is kept.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from kernelcast.types import (
 
 
 class ComponentSpec(Record):
-    """A component by name and options, from which it can be built again."""
+    """Name and options of a component, from which it can be built again."""
 
     name: str
     options: Mapping[str, Any] = {}
 
 
 class RunSpec(Record):
-    """How a run was put together, so that `resume` needs nothing but the store."""
+    """How a run was composed, so that `resume` needs only the store."""
 
     seed: int = 0
     inspect: bool = False
@@ -42,10 +42,11 @@ class RunSpec(Record):
 
 
 class CalibrationRecord(Record):
-    """One forecast held against its outcome; `blind` where the forecast had no say in measuring.
+    """One forecast compared with its outcome.
 
-    `stage_crps` is what each stage of a cascade would have scored alone, `objections` whether the
-    stages that objected were right to.
+    `blind`: the forecast had no influence on the choice to measure. `stage_crps`: the score that
+    each stage of a cascade would have had alone. `objections`: whether the stages that objected
+    were right.
     """
 
     blind: bool
@@ -61,7 +62,7 @@ class CalibrationRecord(Record):
 
 
 class RunStarted(Record):
-    """The run exists; its seed kernel is the first parent and the reference of all speedups."""
+    """The run begins; its seed kernel is the first parent and the reference of all speedups."""
 
     kind: Literal["run_started"] = "run_started"
     spec: RunSpec
@@ -72,16 +73,16 @@ class RunStarted(Record):
 
 
 class BudgetChanged(Record):
-    """The caps are now these."""
+    """The run has new caps."""
 
     kind: Literal["budget_changed"] = "budget_changed"
     budget: Budget
 
 
 class Proposed(Record):
-    """A kernel was proposed; a duplicate of an earlier one goes no further.
+    """A kernel was proposed; a `duplicate` of an earlier one is not considered further.
 
-    `repairs` is the kernel that had been sent back, where it is meant to replace one.
+    `repairs` is the id of the kernel that was sent back, if this one replaces it.
     """
 
     kind: Literal["proposed"] = "proposed"
@@ -95,7 +96,7 @@ class Proposed(Record):
 
 
 class Unanswered(Record):
-    """A proposer's answer lacked a kernel: what it had tried, and why nothing came of it."""
+    """A proposer's answer lacked a kernel: `missed` are its attempts, `reason` is the cause."""
 
     kind: Literal["unanswered"] = "unanswered"
     parent_id: str
@@ -122,7 +123,7 @@ class Forecasted(Record):
 
 
 class Decided(Record):
-    """The policy's word on a candidate; `log2_speedup` is the forecast median where trusted."""
+    """The policy decided on a candidate; a trusted one has its forecast median `log2_speedup`."""
 
     kind: Literal["decided"] = "decided"
     kernel_id: str
@@ -131,7 +132,7 @@ class Decided(Record):
 
 
 class Reserved(Record):
-    """This much may be spent under this entry; refused where a cap would be passed."""
+    """At most this amount may be spent under this entry; refused if it would exceed a cap."""
 
     kind: Literal["reserved"] = "reserved"
     entry: str
@@ -139,9 +140,9 @@ class Reserved(Record):
 
 
 class Settled(Record):
-    """The entry cost this much; `unknown` where a crash or a fault hid the true amount.
+    """The entry cost this amount, even if it is more than was reserved.
 
-    What was spent is recorded as it was, even where a server took more than it was allowed.
+    `unknown`: a crash or a fault hid the true amount.
     """
 
     kind: Literal["settled"] = "settled"
@@ -158,7 +159,7 @@ class Voided(Record):
 
 
 class Measured(Record):
-    """A measurement arrived. `confirmation` is the second, independent one of a new best."""
+    """A kernel was measured; a `confirmation` is the second, independent one of a new best."""
 
     kind: Literal["measured"] = "measured"
     measurement: Measurement
@@ -168,12 +169,12 @@ class Measured(Record):
 
     @property
     def confirmed_log2(self) -> float | None:
-        """The log2 speedup of a second measurement; None for all others, and where it failed."""
+        """The log2 speedup of a confirmation that did not fail, else None."""
         return self.measurement.log2_speedup if self.purpose == "confirmation" else None
 
 
 class RunEnded(Record):
-    """The run stopped for this reason; it may be resumed with a larger budget."""
+    """The run stopped for this reason; it can be resumed with a larger budget."""
 
     kind: Literal["run_ended"] = "run_ended"
     reason: str

@@ -1,9 +1,9 @@
-"""The contracts between the loop and its parts, on one page. Read this first.
+"""The contracts between the search loop and its parts. Read this first.
 
-Every part is handed plain records and returns plain records. A part never raises for a bad
-kernel; it raises `SetupError` (or a subclass) when it cannot work at all. Parts do not know each
-other: what one needs of another reaches it through the loop. All randomness derives from a seed
-in the request, so the same events lead to the same decisions.
+A part takes and returns plain records. It never raises for a bad kernel; it raises `SetupError`
+(or a subclass) when it cannot work at all. Parts do not know each other: the loop passes on what
+one needs of another. All randomness derives from the seed in the request, so that the same events
+lead to the same decisions.
 """
 
 from __future__ import annotations
@@ -34,200 +34,148 @@ from kernelcast.types import (
 )
 
 
-@runtime_checkable
-class Proposer(Protocol):
-    """Writes new kernels from a parent.
-
-    `concurrency` requests may be in flight at once on worker threads; 0 means that a call takes
-    microseconds to milliseconds and is made inline, which keeps a run reproducible. One that
-    `repairs` is sent back, once, what does not compile or was objected to.
-    """
+class Named(Protocol):
+    """A part that has a name."""
 
     @property
     def name(self) -> str:
-        """Name under which it is recorded."""
-        ...
+        """Name under which the part is recorded."""
+
+
+class Concurrent(Named, Protocol):
+    """A part whose calls may be slow."""
 
     @property
     def concurrency(self) -> int:
-        """Requests in flight at once; 0 is inline."""
-        ...
+        """Requests in flight at once on worker threads.
+
+        0 means that a call takes milliseconds at most and is made inline, which keeps a run
+        reproducible.
+        """
+
+
+@runtime_checkable
+class Proposer(Concurrent, Protocol):
+    """Writes new kernels from a parent."""
 
     @property
     def repairs(self) -> bool:
-        """Whether it can put right a kernel that was sent back (`ProposalRequest.repair`)."""
-        ...
+        """Whether it can repair a kernel that was sent back (`ProposalRequest.repair`).
+
+        A kernel is sent back once, if it does not compile or a forecaster objects to it.
+        """
 
     def quote(self, request: ProposalRequest) -> Spend:
-        """The most that answering can cost; reserved before the call."""
-        ...
+        """Return the most that answering can cost; it is reserved before the call."""
 
     def propose(self, request: ProposalRequest) -> Proposals:
-        """Up to `request.count` kernels. `exhausted` when this parent has nothing left to give."""
-        ...
+        """Return up to `request.count` kernels; `exhausted` if this parent has no more to give."""
 
 
 @runtime_checkable
-class Forecaster(Protocol):
-    """Predicts each candidate's log2 speedup against its anchor, and its chance of failure.
-
-    `concurrency` as for proposers. `refreshes`: forecasts improve with what is learnt and cost
-    nothing, so open candidates are forecast again after each measurement.
-    """
-
-    @property
-    def name(self) -> str:
-        """Name under which it is recorded."""
-        ...
-
-    @property
-    def concurrency(self) -> int:
-        """Requests in flight at once; 0 is inline."""
-        ...
+class Forecaster(Concurrent, Protocol):
+    """Predicts each candidate's log2 speedup against its anchor, and its chance of failure."""
 
     @property
     def refreshes(self) -> bool:
-        """Whether open candidates are forecast anew after each measurement."""
-        ...
+        """Whether open candidates are forecast again after each measurement.
+
+        Such forecasts improve with what is learnt and cost nothing.
+        """
 
     def quote(self, queries: Sequence[Query]) -> Spend:
-        """The most that answering can cost; reserved before the call."""
-        ...
+        """Return the most that answering can cost; it is reserved before the call."""
 
     def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
-        """One forecast a query, in order. Density: larger is faster, 0 is the anchor's speed."""
-        ...
+        """Return one forecast per query, in order. 0 is the anchor's speed, larger is faster."""
 
     def learn(self, observations: Sequence[Observation]) -> None:
-        """Take in measurements, in the order they were made; each is given exactly once."""
-        ...
+        """Learn from measurements, in the order they were made; each is passed exactly once."""
 
 
 @runtime_checkable
-class Policy(Protocol):
-    """Decides which candidates are dropped, trusted, measured or audited.
-
-    `pool_size` is how many open candidates it wants to choose from.
-    """
-
-    @property
-    def name(self) -> str:
-        """Name under which it is recorded."""
-        ...
+class Policy(Named, Protocol):
+    """Decides which candidates are dropped, trusted, measured or audited."""
 
     @property
     def pool_size(self) -> int:
-        """Open candidates it wants to choose from."""
-        ...
+        """Number of open candidates that it wants to choose from."""
 
     def decide(self, pool: Sequence[Candidate], view: View) -> dict[str, Decision]:
-        """Decisions by kernel id; a candidate that is not mentioned stays open and is shown again.
+        """Return decisions by kernel id; other candidates stay open and are shown again.
 
-        `view.free_slots` measurements could start now; deciding on more queues them. Where
-        `view.proposals_exhausted`, waiting for a fuller pool is in vain.
+        Args:
+            pool: The open candidates.
+            view: The state of the run. `free_slots` measurements can start now; further ones are
+                queued. If `proposals_exhausted`, the pool does not grow any more.
         """
-        ...
 
 
 @runtime_checkable
-class Strategy(Protocol):
-    """Chooses which kernels of the archive become parents.
-
-    `stale` counts the measurements since the last new best: where that grows, look elsewhere.
-    """
-
-    @property
-    def name(self) -> str:
-        """Name under which it is recorded."""
-        ...
+class Strategy(Named, Protocol):
+    """Chooses which kernels of the archive become parents."""
 
     def select(
         self, archive: Sequence[Node], count: int, seed: int, *, stale: int = 0
     ) -> list[str]:
-        """Kernel ids of up to `count` parents, best first; never empty while the archive is not."""
-        ...
+        """Return kernel ids of up to `count` parents, best first; at least one.
+
+        Args:
+            archive: The kernels to choose from, at least one.
+            count: The most parents to return.
+            seed: The source of all randomness.
+            stale: Number of measurements since the last new best: explore more as it grows.
+        """
 
 
-@runtime_checkable
-class Backend(Protocol):
-    """Measures a kernel on a device, or inspects it without running it."""
-
-    @property
-    def name(self) -> str:
-        """Name under which it is recorded."""
-        ...
+class Measuring(Protocol):
+    """What a backend and a farm have in common."""
 
     @property
     def device(self) -> Device:
-        """What the times are true on."""
-        ...
+        """The device that the times are true on."""
 
     @property
     def toolchain(self) -> str:
-        """Compiler and flags, part of the measurement cache's key."""
-        ...
+        """Compiler and flags; part of the measurement cache's key."""
 
     def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
         """Compile only; a kernel that does not compile is evidence with a failure."""
-        ...
+
+    def quote(self, problem: Problem) -> Spend:
+        """Return the most that one measurement can cost: one measurement, and device seconds.
+
+        The backend's own time limits enforce the device seconds.
+        """
+
+    def close(self) -> None:
+        """End every child process and release what was built; closing twice is allowed."""
+
+
+@runtime_checkable
+class Backend(Named, Measuring, Protocol):
+    """Measures a kernel on a device, or inspects it without running it."""
 
     def measure(
         self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
     ) -> Measurement:
-        """Verify and time against the problem's seed kernel, in processes of their own."""
-        ...
-
-    def quote(self, problem: Problem) -> Spend:
-        """The most that one measurement can cost: one measurement, and device seconds.
-
-        The backend's own time limits hold it to the device seconds.
-        """
-        ...
-
-    def close(self) -> None:
-        """End every child process and remove what was built."""
-        ...
+        """Verify the kernel and time it against the problem's seed, in separate processes."""
 
 
 @runtime_checkable
-class Farm(Protocol):
+class Farm(Measuring, Protocol):
     """Runs jobs on device slots."""
 
     @property
     def slots(self) -> int:
-        """Jobs at a time."""
-        ...
-
-    @property
-    def device(self) -> Device:
-        """What the times are true on."""
-        ...
-
-    @property
-    def toolchain(self) -> str:
-        """Compiler and flags, part of the measurement cache's key."""
-        ...
-
-    def quote(self, problem: Problem) -> Spend:
-        """The most that one job can cost."""
-        ...
-
-    def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
-        """Compile only, now."""
-        ...
+        """Number of jobs that run at once."""
 
     def submit(self, problem: Problem, job: Job) -> Future[Measurement]:
-        """Queue a job; the future raises only when the set-up is broken."""
-        ...
-
-    def close(self) -> None:
-        """Stop what is running and release the slots."""
-        ...
+        """Queue a job; the future raises only if the set-up is broken."""
 
 
 class Callback(Protocol):
-    """Watches a run: called with each event after it is in the store and in the state."""
+    """Watches a run."""
 
     def on_event(self, event: Event) -> None:
-        """Look, do not touch."""
-        ...
+        """Receive an event that is already in the store and in the state; change nothing."""
