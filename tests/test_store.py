@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
+from kernelcast import ledger
 from kernelcast import store as store_module
 from kernelcast.errors import BudgetExceeded, StoreError
 from kernelcast.events import (
@@ -349,12 +350,11 @@ def test_schema_and_ledger_compile_for_postgresql() -> None:
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
     for table in store_module.metadata.sorted_tables:
         assert table.name in str(CreateTable(table).compile(dialect=dialect))
-    for statement in (
-        store_module._RESERVE,
-        store_module._SETTLE_ACCOUNT,
-        store_module._SETTLE_ENTRY,
-        store_module._OPEN_ENTRY,
-    ):
+    statements = (
+        *(ledger._SET_CAP, ledger._RESERVE, ledger._SETTLE_ACCOUNT),
+        *(ledger._SETTLE_ENTRY, ledger._OPEN_ENTRY),
+    )
+    for statement in statements:
         assert str(statement.compile(dialect=dialect))
 
 

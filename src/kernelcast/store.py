@@ -1,8 +1,8 @@
-"""The one store: events, kernels and their blobs, the ledger and the measurement cache.
+"""The store: events, kernels and their sources, the ledger and the measurement cache.
 
-Events are the truth; everything else here is a projection written in the same transaction, so
-that a crash leaves either all of it or none. Runs on SQLite today; the schema and the queries
-hold to what PostgreSQL does too. Only this module and its migrations know SQLAlchemy.
+Events are the truth. Everything else is derived from them in the same transaction, so that a crash
+leaves either all of it or none. The database is SQLite; the schema and the queries also work on
+PostgreSQL. Only this module, `ledger` and the migrations use SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError
 
-from kernelcast.errors import BudgetExceeded, StoreError
+from kernelcast.errors import StoreError
 from kernelcast.events import (
     EVENT,
     BudgetChanged,
@@ -37,16 +37,16 @@ from kernelcast.events import (
     Settled,
     Voided,
 )
+from kernelcast.ledger import Account, Ledger
+from kernelcast.ledger import metadata as metadata
 from kernelcast.state import State
-from kernelcast.types import Budget, FailureKind, Kernel, Measurement, Resource, content_hash
+from kernelcast.types import FailureKind, Kernel, Measurement, Resource, content_hash
 
 DEFAULT_STORE = Path(".kernelcast/store.db")
 SCHEMA_VERSION = "0001"
 SNAPSHOT_EVERY = 5_000
-_CAP_SLACK = 1e-9  # caps are sums of floats; a rounding error is not an overrun
 _FLOCK = struct.Struct("@hhqqi4x")  # struct flock of fcntl(2): type, whence, start, length, pid
 
-metadata = sa.MetaData()
 runs = sa.Table(
     "runs",
     metadata,
@@ -93,24 +93,6 @@ candidates = sa.Table(
     sa.Column("run_id", sa.Integer, sa.ForeignKey("runs.id"), primary_key=True),
     sa.Column("kernel_id", sa.String(32), primary_key=True),
 )
-accounts = sa.Table(
-    "accounts",
-    metadata,
-    sa.Column("run_id", sa.Integer, sa.ForeignKey("runs.id"), primary_key=True),
-    sa.Column("resource", sa.String(20), primary_key=True),
-    sa.Column("cap", sa.Float, nullable=True),
-    sa.Column("spent", sa.Float, nullable=False),
-    sa.Column("reserved", sa.Float, nullable=False),
-)
-entries = sa.Table(
-    "entries",
-    metadata,
-    sa.Column("run_id", sa.Integer, sa.ForeignKey("runs.id"), primary_key=True),
-    sa.Column("entry", sa.String(80), primary_key=True),
-    sa.Column("resource", sa.String(20), primary_key=True),
-    sa.Column("reserved", sa.Float, nullable=False),
-    sa.Column("settled", sa.Float, nullable=True),
-)
 measurements = sa.Table(
     "measurements",
     metadata,
@@ -120,67 +102,12 @@ measurements = sa.Table(
     sa.Column("toolchain", sa.String(120), primary_key=True),
     sa.Column("payload", sa.Text, nullable=False),
 )
-
-
-_CACHE_KEY = (
-    measurements.c.kernel_id,
-    measurements.c.problem_id,
-    measurements.c.device_id,
-    measurements.c.toolchain,
-)
-# Ledger statements are built once: building them costs more than running them.
-_OF_ACCOUNT = (
-    accounts.c.run_id == sa.bindparam("run"),
-    accounts.c.resource == sa.bindparam("of"),
-)
-_RESERVE = (
-    accounts.update()
-    .where(
-        *_OF_ACCOUNT,
-        sa.or_(
-            accounts.c.cap.is_(None),
-            accounts.c.spent + accounts.c.reserved + sa.bindparam("amount", type_=sa.Float)
-            <= accounts.c.cap + _CAP_SLACK,
-        ),
-    )
-    .values(reserved=accounts.c.reserved + sa.bindparam("amount", type_=sa.Float))
-)
-_SETTLE_ACCOUNT = (
-    accounts.update()
-    .where(*_OF_ACCOUNT)
-    .values(
-        reserved=accounts.c.reserved - sa.bindparam("promised", type_=sa.Float),
-        spent=accounts.c.spent + sa.bindparam("amount", type_=sa.Float),
-    )
-)
-_OPEN_ENTRY = sa.select(entries.c.resource, entries.c.reserved).where(
-    entries.c.run_id == sa.bindparam("run"),
-    entries.c.entry == sa.bindparam("of"),
-    entries.c.settled.is_(None),
-)
-_SETTLE_ENTRY = (
-    entries.update()
-    .where(
-        entries.c.run_id == sa.bindparam("run"),
-        entries.c.entry == sa.bindparam("name"),
-        entries.c.resource == sa.bindparam("of"),
-    )
-    .values(settled=sa.bindparam("amount", type_=sa.Float))
-)
-
-
-@dataclass(frozen=True)
-class Account:
-    """What a run has spent and promised of one resource."""
-
-    cap: float | None
-    spent: float
-    reserved: float
+_CACHE_KEY = ("kernel_id", "problem_id", "device_id", "toolchain")
 
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A row of the list of runs."""
+    """Name of a run, and when it was created (seconds since 1970)."""
 
     name: str
     created_at: float
@@ -202,14 +129,14 @@ class Store:
 
     @classmethod
     def open(cls, location: str | Path, *, create: bool = True) -> Store:
-        """Open a store, at the schema this version of kernelcast writes.
+        """Open a store and bring its schema up to date.
 
         Args:
             location: A file (SQLite) or a database URL.
-            create: Whether to make a file that does not exist yet.
+            create: Whether to create a file that does not exist yet.
 
         Raises:
-            StoreError: There is no such store, it cannot be written, or it is something else.
+            StoreError: The store does not exist, cannot be written, or is not a store.
         """
         text = str(location)
         if "://" not in text:
@@ -239,7 +166,7 @@ class Store:
         return Path(database) if database and self.engine.dialect.name == "sqlite" else None
 
     def close(self) -> None:
-        """Give back the connections, and let go of the runs that are held."""
+        """Close the connections and release the runs that are held."""
         self.engine.dispose()
         if self._holders_fd is not None:
             os.close(self._holders_fd)
@@ -254,25 +181,34 @@ class Store:
     # ---------------------------------------------------------------------------------- runs
 
     def create_run(self, name: str) -> Run:
-        """A new run; it is in the store from its first append on."""
-        with self.engine.connect() as connection:
-            if connection.scalar(sa.select(runs.c.id).where(runs.c.name == name)) is not None:
-                raise StoreError(f"there is a run {name!r} already: choose another name")
+        """Return a new run; it is in the store after its first append.
+
+        Raises:
+            StoreError: There is a run of this name.
+        """
+        if self._run_id(name) is not None:
+            raise StoreError(f"there is a run {name!r} already: choose another name")
         return Run(self, None, name)
 
     def open_run(self, name: str) -> Run:
-        """An existing run at the state its events fold to."""
-        with self.engine.connect() as connection:
-            run_id = connection.scalar(sa.select(runs.c.id).where(runs.c.name == name))
+        """Return an existing run with the state of all its events.
+
+        Raises:
+            StoreError: There is no such run, or it is damaged.
+        """
+        run_id = self._run_id(name)
         if run_id is None:
-            known = ", ".join(info.name for info in self.runs()[-5:]) or "none yet"
-            raise StoreError(f"no run {name!r} in this store; the latest: {known}")
+            raise self._unknown_run(name)
         run = Run(self, run_id, name)
         run.load()
         return run
 
     def find_run(self, name: str) -> str:
-        """The name of the run that `name` means: a name, a unique prefix of one, or "latest"."""
+        """Return the full name of a run, given its name, a unique prefix of it or "latest".
+
+        Raises:
+            StoreError: There is no such run, or more than one.
+        """
         names = [info.name for info in self.runs()]
         if name in names:
             return name
@@ -283,17 +219,26 @@ class Store:
             return matches[0]
         if matches:
             raise StoreError(f"{name!r} may be {' or '.join(matches[-5:])}: write more of it")
-        known = ", ".join(names[-5:]) or "none yet: kernelcast search softmax"
-        raise StoreError(f"no run {name!r} in this store; the latest: {known}")
+        raise self._unknown_run(name)
 
     def runs(self) -> list[RunInfo]:
-        """Every run, oldest first."""
+        """Return every run, oldest first."""
         with self.engine.connect() as connection:
             rows = connection.execute(sa.select(runs.c.name, runs.c.created_at).order_by(runs.c.id))
             return [RunInfo(row.name, row.created_at) for row in rows]
 
+    def _run_id(self, name: str) -> int | None:
+        with self.engine.connect() as connection:
+            run_id: int | None = connection.scalar(sa.select(runs.c.id).where(runs.c.name == name))
+        return run_id
+
+    def _unknown_run(self, name: str) -> StoreError:
+        latest = ", ".join(info.name for info in self.runs()[-5:])
+        known = latest or "none yet: kernelcast search softmax"
+        return StoreError(f"no run {name!r} in this store; the latest: {known}")
+
     def _holders(self) -> int | None:
-        """Descriptor of the file whose bytes are locked, one for each run; None without a file.
+        """Return the descriptor of the file that has one byte to lock per run; None without a file.
 
         The lock of a process ends with the process, so a killed search holds nothing.
         """
@@ -306,11 +251,15 @@ class Store:
     # --------------------------------------------------------------------- kernels and times
 
     def kernel(self, kernel_id: str) -> Kernel:
-        """A stored kernel with its source."""
+        """Return a stored kernel with its source; see `kernels`."""
         return self.kernels([kernel_id])[0]
 
     def kernels(self, ids: Sequence[str]) -> list[Kernel]:
-        """Stored kernels with their sources, in the order of the ids."""
+        """Return stored kernels with their sources, in the order of the ids.
+
+        Raises:
+            StoreError: A kernel is not in the store, or its source is damaged.
+        """
         query = sa.select(kernels, blobs.c.data).join(blobs, blobs.c.hash == kernels.c.source_hash)
         with self.engine.connect() as connection:
             rows = connection.execute(query.where(kernels.c.id.in_(ids)))
@@ -333,40 +282,33 @@ class Store:
     def cached_measurement(
         self, kernel_id: str, problem_id: str, device_id: str, toolchain: str
     ) -> Measurement | None:
-        """What any run has measured of this kernel here, so that nobody pays for it twice."""
+        """Return what any run has measured of this kernel, so that it is measured only once."""
         key = (kernel_id, problem_id, device_id, toolchain)
-        matches = [column == value for column, value in zip(_CACHE_KEY, key, strict=True)]
+        matches = [
+            measurements.c[name] == value for name, value in zip(_CACHE_KEY, key, strict=True)
+        ]
         with self.engine.connect() as connection:
             payload = connection.scalar(sa.select(measurements.c.payload).where(*matches))
         return Measurement.model_validate_json(payload) if payload else None
 
     def _write_kernels(self, connection: sa.Connection, new: Sequence[Kernel]) -> None:
-        sources = [(content_hash(kernel.source), kernel) for kernel in new]
-        connection.execute(
-            self._insert_new[blobs],
-            [
-                {"hash": digest, "data": self._compressor.compress(kernel.source.encode())}
-                for digest, kernel in sources
-            ],
-        )
-        connection.execute(
-            self._insert_new[kernels],
-            [
-                {
-                    "id": kernel.id,
-                    "language": kernel.language,
-                    "source_hash": digest,
-                    "parameters": None
-                    if kernel.parameters is None
-                    else json.dumps(kernel.parameters),
-                }
-                for digest, kernel in sources
-            ],
-        )
+        sources, rows = [], []
+        for kernel in new:
+            data, parameters = kernel.source.encode(), kernel.parameters
+            row = {
+                "id": kernel.id,
+                "language": kernel.language,
+                "source_hash": content_hash(data),
+                "parameters": None if parameters is None else json.dumps(parameters),
+            }
+            rows.append(row)
+            sources.append({"hash": row["source_hash"], "data": self._compressor.compress(data)})
+        connection.execute(self._insert_new[blobs], sources)
+        connection.execute(self._insert_new[kernels], rows)
 
 
 class Run:
-    """One run's log with the state it folds to. One writer at a time; a second is refused."""
+    """The log of one run and the state of its events. A second concurrent writer is refused."""
 
     def __init__(self, store: Store, run_id: int | None, name: str) -> None:
         self.store = store
@@ -379,7 +321,7 @@ class Run:
     # ------------------------------------------------------------------------------- holding
 
     def hold(self) -> None:
-        """Keep other processes from writing to this run, until the store is closed.
+        """Keep other processes from writing to this run until the store is closed.
 
         Raises:
             StoreError: Another process holds the run.
@@ -396,44 +338,41 @@ class Run:
             ) from error
 
     def release(self) -> None:
-        """Let other processes write to this run again."""
+        """Allow other processes to write to this run again."""
         fd = self.store._holders()
         if fd is not None and self._id is not None:
             fcntl.lockf(fd, fcntl.LOCK_UN, 1, self._id)
 
     def holder(self) -> int | None:
-        """Id of another process that holds this run; None where there is none."""
+        """Return the id of another process that holds this run, or None."""
         fd = self.store._holders()
         if fd is None or self._id is None:
             return None
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, self._id, 1, 0)
-        kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, self._id, 1, 0)
+        kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, request))
         return None if kind == fcntl.F_UNLCK else int(pid)
 
     # ------------------------------------------------------------------------------- writing
 
     def append(self, new: Sequence[Event], kernels: Sequence[Kernel] = ()) -> None:
-        """Write events, with the kernels they name, durably and all at once; then fold them.
+        """Write events durably in one transaction, then apply them to the state.
 
-        Raises `BudgetExceeded`, having written nothing, where a reservation would pass a cap.
+        Args:
+            new: The events, in order.
+            kernels: The kernels that the events name and the store may not have yet.
+
+        Raises:
+            BudgetExceeded: A reservation would exceed a cap; nothing was written.
+            StoreError: The events do not fit the run; nothing was written.
         """
         if not new:
             return
         rows: list[dict[str, Any]] = []
-        crc, seq, now = self._crc, self.state.events, time.time()
-        for event in new:
+        crc, now = self._crc, time.time()
+        for seq, event in enumerate(new, start=self.state.events):
             payload = event.model_dump_json()
             crc = zlib.crc32(payload.encode(), crc)
-            rows.append(
-                {
-                    "seq": seq,
-                    "kind": event.kind,
-                    "at": now,
-                    "crc": crc,
-                    "payload": payload,
-                }
-            )
-            seq += 1
+            rows.append({"seq": seq, "kind": event.kind, "at": now, "crc": crc, "payload": payload})
         folding = False
         try:
             with self.store.engine.begin() as connection:
@@ -447,7 +386,7 @@ class Run:
                     self.state.apply(event)
         except BaseException as error:
             if folding:
-                # The state is ahead of the store, or half-way: only the store knows the truth.
+                # The state may have events that the store has not: take it from the store.
                 self.load()
             if isinstance(error, IntegrityError):
                 raise StoreError(
@@ -462,90 +401,36 @@ class Run:
             self._snapshot()
 
     def _create(self, connection: sa.Connection) -> int:
-        row = {"name": self.name, "created_at": time.time()}
-        key = connection.execute(runs.insert().values(**row)).inserted_primary_key
+        insert = runs.insert().values(name=self.name, created_at=time.time())
+        key = connection.execute(insert).inserted_primary_key
         assert key is not None
         return int(key[0])
 
     def _project(self, connection: sa.Connection, run_id: int, new: Sequence[Event]) -> None:
+        ledger = Ledger(connection, run_id)
         fresh: list[dict[str, Any]] = []
         for event in new:
             match event:
                 case Proposed(duplicate=False):
                     fresh.append({"run_id": run_id, "kernel_id": event.kernel_id})
                 case RunStarted() | BudgetChanged():
-                    self._set_caps(connection, run_id, event.budget)
+                    ledger.set_caps(event.budget)
                 case Reserved():
-                    self._reserve(connection, run_id, event)
+                    ledger.reserve(event.entry, event.spend)
                 case Settled():
-                    self._close(connection, run_id, event.entry, {**event.spend})
+                    ledger.close(event.entry, event.spend)
                 case Voided():
-                    self._close(connection, run_id, event.entry, {})
-                case Measured(purpose="search", cached=False) if not _may_be_busy(
-                    event.measurement
-                ):
-                    measurement = event.measurement
-                    values = {
-                        column.name: getattr(measurement, column.name) for column in _CACHE_KEY
-                    }
-                    connection.execute(
-                        self.store._insert_new[measurements],
-                        [{**values, "payload": measurement.model_dump_json()}],
-                    )
+                    ledger.close(event.entry, {})
+                case Measured(purpose="search", cached=False, measurement=measurement):
+                    # A busy machine may have caused a timeout: other runs measure again.
+                    failure = measurement.failure
+                    if failure is None or failure.kind is not FailureKind.TIMEOUT:
+                        payload = measurement.model_dump_json()
+                        row = {name: getattr(measurement, name) for name in _CACHE_KEY}
+                        insert = self.store._insert_new[measurements]
+                        connection.execute(insert, [{**row, "payload": payload}])
         if fresh:
             connection.execute(candidates.insert(), fresh)
-
-    def _set_caps(self, connection: sa.Connection, run_id: int, budget: Budget) -> None:
-        caps = budget.caps()
-        for resource in Resource:
-            cap = caps.get(resource)
-            key = (accounts.c.run_id == run_id, accounts.c.resource == resource.value)
-            updated = connection.execute(accounts.update().where(*key).values(cap=cap))
-            if updated.rowcount == 0:
-                connection.execute(
-                    accounts.insert().values(
-                        run_id=run_id, resource=resource.value, cap=cap, spent=0.0, reserved=0.0
-                    )
-                )
-
-    def _reserve(self, connection: sa.Connection, run_id: int, event: Reserved) -> None:
-        if not event.spend:
-            raise StoreError(f"entry {event.entry!r} reserves nothing: name what it may spend")
-        for resource, amount in event.spend.items():
-            key = {"run": run_id, "of": resource.value}
-            if connection.execute(_RESERVE, {**key, "amount": amount}).rowcount == 0:
-                raise BudgetExceeded(f"reserving {amount:g} {resource} would pass the cap")
-        connection.execute(
-            entries.insert(),
-            [
-                {"run_id": run_id, "entry": event.entry, "resource": resource, "reserved": amount}
-                for resource, amount in event.spend.items()
-            ],
-        )
-
-    def _close(
-        self, connection: sa.Connection, run_id: int, entry: str, spend: dict[Resource, float]
-    ) -> None:
-        key = {"run": run_id, "of": entry}
-        rows = connection.execute(_OPEN_ENTRY, key).all()
-        unreserved = set(spend) - {Resource(row.resource) for row in rows}
-        if not rows or unreserved:
-            raise StoreError(
-                f"entry {entry!r} is not open for {sorted(unreserved) or 'any resource'}: "
-                "it was settled or voided before, or never reserved"
-            )
-        settled = [
-            {
-                "run": run_id,
-                "of": row.resource,
-                "name": entry,
-                "promised": row.reserved,
-                "amount": spend.get(Resource(row.resource), 0.0),
-            }
-            for row in rows
-        ]
-        connection.execute(_SETTLE_ENTRY, settled)
-        connection.execute(_SETTLE_ACCOUNT, settled)
 
     def _snapshot(self) -> None:
         state = self.store._compressor.compress(self.state.model_dump_json().encode())
@@ -561,14 +446,18 @@ class Run:
     # ------------------------------------------------------------------------------- reading
 
     def load(self) -> None:
-        """Set the state from the last snapshot and the events after it."""
+        """Set the state from the last snapshot and the events after it.
+
+        Raises:
+            StoreError: An event is damaged.
+        """
         self.state, self._crc, self._snapshot_seq = State(), 0, 0
         with self.store.engine.connect() as connection:
             row = connection.execute(
                 sa.select(snapshots).where(snapshots.c.run_id == self._id)
             ).one_or_none()
         if row is not None:
-            # A damaged snapshot costs time, not truth: the events are folded from the first on.
+            # Ignore a damaged snapshot: the events are folded from the first one.
             with suppress(zstandard.ZstdError, ValidationError):
                 state = self.store._decompressor.decompress(row.state)
                 self.state = State.model_validate_json(state)
@@ -576,43 +465,38 @@ class Run:
         self._crc = self._fold(self.state, self._crc)
 
     def replay(self) -> State:
-        """The state folded from the first event on, no snapshot used."""
+        """Return the state folded from the first event, without a snapshot."""
         state = State()
         self._fold(state, 0)
         return state
 
     def _fold(self, state: State, crc: int) -> int:
-        query = sa.select(events.c.seq, events.c.crc, events.c.payload).where(
-            events.c.run_id == self._id, events.c.seq >= state.events
-        )
-        with self.store.engine.connect() as connection:
-            rows = connection.execution_options(yield_per=2_000).execute(
-                query.order_by(events.c.seq)
-            )
-            for seq, stored_crc, payload in rows:
-                crc = zlib.crc32(payload.encode(), crc)
-                if seq != state.events or crc != stored_crc:
-                    raise StoreError(
-                        f"run {self.name!r} is damaged at event {seq}: restore the store from a "
-                        "backup; nothing after that event can be trusted"
-                    )
-                state.apply(EVENT.validate_json(payload))
+        for seq, stored_crc, payload in self._rows(events.c.seq >= state.events):
+            crc = zlib.crc32(payload.encode(), crc)
+            if seq != state.events or crc != stored_crc:
+                raise StoreError(
+                    f"run {self.name!r} is damaged at event {seq}: restore the store from a "
+                    "backup; nothing after that event can be trusted"
+                )
+            state.apply(EVENT.validate_json(payload))
         return crc
 
-    def events(self, *kinds: str) -> Iterator[Event]:
-        """The run's events in order, of these kinds or all."""
-        query = sa.select(events.c.payload).where(events.c.run_id == self._id)
-        if kinds:
-            query = query.where(events.c.kind.in_(kinds))
+    def _rows(self, *conditions: sa.ColumnElement[bool]) -> Iterator[sa.Row[Any, Any, Any]]:
+        query = sa.select(events.c.seq, events.c.crc, events.c.payload).order_by(events.c.seq)
         with self.store.engine.connect() as connection:
             rows = connection.execution_options(yield_per=2_000).execute(
-                query.order_by(events.c.seq)
+                query.where(events.c.run_id == self._id, *conditions)
             )
-            for (payload,) in rows:
-                yield EVENT.validate_json(payload)
+            yield from rows
+
+    def events(self, *kinds: str) -> Iterator[Event]:
+        """Yield the run's events in order: all, or those of these kinds."""
+        conditions = [events.c.kind.in_(kinds)] if kinds else []
+        for _, _, payload in self._rows(*conditions):
+            yield EVENT.validate_json(payload)
 
     def seen(self, kernel_ids: Iterable[str]) -> set[str]:
-        """Those of these kernels that were proposed in this run before."""
+        """Return those of these kernels that were proposed in this run before."""
         query = sa.select(candidates.c.kernel_id).where(
             candidates.c.run_id == self._id, candidates.c.kernel_id.in_(list(kernel_ids))
         )
@@ -620,7 +504,11 @@ class Run:
             return set(connection.scalars(query))
 
     def find_kernel(self, prefix: str) -> str:
-        """The id of the kernel of this run that begins with `prefix`; "best" is the best one."""
+        """Return the id of the kernel of this run that begins with `prefix`, or of the "best".
+
+        Raises:
+            StoreError: There is no such kernel, or more than one.
+        """
         best, seed = self.state.incumbent.kernel_id, self.state.started
         if prefix == "best":
             return best
@@ -642,23 +530,13 @@ class Run:
         )
 
     def ledger(self) -> dict[Resource, Account]:
-        """The accounts as the database has them."""
-        query = sa.select(accounts).where(accounts.c.run_id == self._id)
+        """Return the accounts as the database has them."""
         with self.store.engine.connect() as connection:
-            return {
-                Resource(row.resource): Account(row.cap, row.spent, row.reserved)
-                for row in connection.execute(query)
-            }
-
-
-def _may_be_busy(measurement: Measurement) -> bool:
-    """Whether the machine may be to blame for a failure: other runs measure the kernel again."""
-    failure = measurement.failure
-    return failure is not None and failure.kind is FailureKind.TIMEOUT
+            return Ledger(connection, self._id).accounts()
 
 
 def _store_file(path: Path, *, create: bool) -> Path:
-    """The file of a store, in a folder that exists."""
+    """Return the absolute path of a store's file, after creating its folder."""
     if not create and not path.exists():
         raise StoreError(
             f"there is no store at {path}: `kernelcast search` makes one, and --store names another"
@@ -682,12 +560,12 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
 
 def _migrate(engine: sa.Engine, url: str) -> None:
     with engine.connect() as connection:
-        found = None
+        version = None
         if sa.inspect(connection).has_table("alembic_version"):
-            found = connection.scalar(sa.text("SELECT version_num FROM alembic_version"))
-    if found == SCHEMA_VERSION:
+            version = connection.scalar(sa.text("SELECT version_num FROM alembic_version"))
+    if version == SCHEMA_VERSION:
         return
-    # Alembic is slow to import and needed only when the schema is new or old.
+    # Alembic is slow to import and needed only to create or upgrade a schema.
     from alembic import command
     from alembic.config import Config
     from alembic.util import CommandError
@@ -696,13 +574,13 @@ def _migrate(engine: sa.Engine, url: str) -> None:
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     with engine.begin() as connection:
         if engine.dialect.name == "sqlite":
-            # Python's driver begins no transaction for CREATE TABLE by itself: a process killed in
-            # between would leave tables without the version that says they are there.
+            # Python's driver does not begin a transaction for CREATE TABLE: a killed process
+            # would leave tables without the version that says they exist.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         config.attributes["connection"] = connection
         try:
             command.upgrade(config, "head")
         except CommandError as error:
             raise StoreError(
-                f"{url} has schema {found}, which this kernelcast does not know: upgrade kernelcast"
+                f"{url} has schema {version}, which this version does not know: upgrade kernelcast"
             ) from error
