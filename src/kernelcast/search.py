@@ -1,8 +1,10 @@
-"""The one loop: proposals in, decisions made, measurements out, everything an event.
+"""The search loop: proposals in, decisions made, measurements out, everything an event.
 
-It knows the protocols and the farm, never a concrete part. `ask` and `tell` lie beneath `run`, so
-that another system can own the loop. There are no step barriers: whatever can be started is
-started whenever anything ends, and only this thread touches the run.
+The loop knows the protocols and the farm, never a concrete part. `run` is built on `ask` and
+`tell`, so that another system can own the loop. There are no step barriers: whenever something
+ends, everything that can start is started. Only the calling thread touches the run.
+
+The file is above 600 lines because all of it works on one object, the run in progress.
 """
 
 from __future__ import annotations
@@ -17,26 +19,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kernelcast import scoring
+from kernelcast import events, scoring
 from kernelcast.canonical import kernel_id
 from kernelcast.certainty import consult
 from kernelcast.errors import BudgetExceeded, SetupError
-from kernelcast.events import (
-    BudgetChanged,
-    Decided,
-    Event,
-    Forecasted,
-    Inspected,
-    Measured,
-    Proposed,
-    Reserved,
-    RunEnded,
-    RunSpec,
-    RunStarted,
-    Settled,
-    Unanswered,
-    Voided,
-)
+from kernelcast.events import Event, RunSpec
 from kernelcast.parts import Parts, RunFile
 from kernelcast.protocols import Callback
 from kernelcast.state import Pending, SentBack, State
@@ -65,12 +52,17 @@ from kernelcast.types import (
 )
 
 INTERRUPTED = "interrupted"
-_FRUITLESS_LIMIT = 30  # requests in a row that brought nothing new before proposals count as spent
+_FRUITLESS_LIMIT = 30  # requests in a row without a new kernel, after which proposals are exhausted
+_PROPOSAL = (Resource.PROPOSAL_TOKENS, Resource.PROPOSAL_USD)
+_FORECAST = (Resource.FORECAST_TOKENS, Resource.FORECAST_USD)
+
+# Starts work with some concurrency (0 is inline) and passes its result to a function.
+_Start = Callable[[int, Callable[[], Any], Callable[[Any], None]], None]
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run found. Only measured kernels are results; `confirmed` was measured twice."""
+    """The best kernel of a run; `confirmed` if it was measured twice."""
 
     run: str
     kernel: Kernel
@@ -85,7 +77,16 @@ class Result:
 
 
 class Search:
-    """One search over one problem. `run(budget)` does it all; `ask`/`tell` do it step by step."""
+    """One search on one problem: `run(budget)` does it all, `ask` and `tell` do it step by step.
+
+    Args:
+        problem: What to compute.
+        parts: Proposer, forecaster, policy, strategy and farm.
+        store: Where the run is recorded.
+        spec: Seed and options of the run, and how its parts are built again by `resume`.
+        name: Name of the run; by default from the problem and the time.
+        callbacks: Receive every event.
+    """
 
     def __init__(
         self,
@@ -108,9 +109,9 @@ class Search:
         self._run: Run | None = None
         self._budget = Budget()
         self._jobs: dict[str, Job] = {}
-        self._thinking: set[str] = set()
+        self._forecasting: set[str] = set()
         self._repairing: set[str] = set()
-        self._asking = 0
+        self._awaited_proposals = 0
         self._requests = 0
         self._exhausted = False
         self._stop: str | None = None
@@ -124,20 +125,21 @@ class Search:
 
     @classmethod
     def from_toml(cls, path: str | Path, callbacks: Sequence[Callback] = ()) -> Search:
-        """A search as a file states it (`parts.RunFile`).
+        """Return the search that a file (`search.toml`) describes, with the file's budget.
 
-        Its budget is that of the file, unless `run` is given another.
+        Raises:
+            SetupError: The file is missing or wrong, or a part cannot be built.
         """
-        stated = RunFile.read(path)
+        file = RunFile.read(path)
         search = cls(
-            stated.problem,
-            Parts.build(stated.spec.components, stated.problem.language),
-            Store.open(stated.store or DEFAULT_STORE),
-            spec=stated.spec,
-            name=stated.name,
+            file.problem,
+            Parts.build(file.spec.components, file.problem.language),
+            Store.open(file.store or DEFAULT_STORE),
+            spec=file.spec,
+            name=file.name,
             callbacks=callbacks,
         )
-        search._budget = stated.budget
+        search._budget = file.budget
         return search
 
     @classmethod
@@ -149,7 +151,18 @@ class Search:
         parts: Parts | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> Search:
-        """A stored run, ready to go on; its parts are built again from its own first event."""
+        """Return a stored run, ready to continue.
+
+        Args:
+            store: The store that has the run.
+            name: The full name of the run.
+            parts: The parts to use; by default they are built again from the run's first event.
+            callbacks: Receive every further event.
+
+        Raises:
+            SetupError: The run has no first event, or was measured on another device.
+            StoreError: There is no such run, it is damaged, or another process holds it.
+        """
         run = store.open_run(name)
         started = run.state.started
         if started is None:
@@ -169,7 +182,7 @@ class Search:
                 f"{search.parts.farm.device.id}: times do not compare, start a new search here"
             )
         search._run = run
-        search._abandon_unfinished()
+        search._close_entries()
         search._learn_history()
         return search
 
@@ -177,20 +190,17 @@ class Search:
         """Start the run, or give a resumed one this budget.
 
         Raises:
-            NoDevice: The farm has no device that could run the problem's kernels.
+            NoDevice: The farm has no device that can run the problem's kernels.
         """
         self.parts.farm.quote(self.problem)
         if self._run is not None:
             if budget != self.state.budget or self.state.ended:
-                self._append([BudgetChanged(budget=budget)])
+                self._append([events.BudgetChanged(budget=budget)])
             return
         self._run = self.store.create_run(self.name)
-        seed = Kernel(
-            id=kernel_id(self.problem.seed_source, self.problem.language),
-            language=self.problem.language,
-            source=self.problem.seed_source,
-        )
-        started = RunStarted(
+        source, language = self.problem.seed_source, self.problem.language
+        seed = Kernel(id=kernel_id(source, language), language=language, source=source)
+        started = events.RunStarted(
             spec=self.spec,
             problem=self.problem,
             device=self.parts.farm.device,
@@ -198,12 +208,19 @@ class Search:
             budget=budget,
         )
         self._append([started], [seed])
-        self._log.hold()
+        self.log.hold()
+
+    @property
+    def log(self) -> Run:
+        """The run in the store, with its events."""
+        if self._run is None:
+            raise SetupError("the search has not begun: call begin(budget) or run(budget)")
+        return self._run
 
     @property
     def state(self) -> State:
-        """Where the run stands."""
-        return self._log.state
+        """The current state of the run."""
+        return self.log.state
 
     @property
     def result(self) -> Result:
@@ -217,69 +234,36 @@ class Search:
             state=self.state,
         )
 
-    @property
-    def log(self) -> Run:
-        """The run in the store, with its events."""
-        return self._log
-
-    @property
-    def _log(self) -> Run:
-        if self._run is None:
-            raise SetupError("the search has not begun: call begin(budget) or run(budget)")
-        return self._run
-
-    @property
-    def _started(self) -> RunStarted:
-        assert self.state.started is not None
-        return self.state.started
-
-    def _append(self, events: Sequence[Event], kernels: Sequence[Kernel] = ()) -> None:
-        self._log.append(events, kernels)
-        for event in events:
+    def _append(self, batch: Sequence[Event], kernels: Sequence[Kernel] = ()) -> None:
+        self.log.append(batch, kernels)
+        for event in batch:
             for callback in self.callbacks:
                 callback.on_event(event)
 
-    def _abandon_unfinished(self) -> None:
-        """Close what a crash left open: measurements cost nothing and are made again; an answer of
-        a model may have been paid for, so it is charged at its reservation and marked unknown.
+    def _close_entries(self) -> None:
+        """Close the entries that a crash left open.
+
+        A measurement costs nothing and is made again. A model's answer may have been paid for, so
+        its reservation is charged and marked unknown.
         """
         closing: list[Event] = []
         for entry, spend in self.state.entries.items():
             if Resource.DEVICE_S in spend:
-                closing.append(Voided(entry=entry))
+                closing.append(events.Voided(entry=entry))
             else:
-                closing.append(Settled(entry=entry, spend=spend, unknown=True))
+                closing.append(events.Settled(entry=entry, spend=spend, unknown=True))
         if closing:
             self._append(closing)
 
     def _learn_history(self) -> None:
-        """Teach the forecaster what it was taught before, each lesson as it was then."""
-        evidence: dict[str, Evidence] = {}
-        forecasts: dict[str, Forecast] = {}
-        chosen: dict[str, float] = {}
+        """Teach the forecaster every measurement of the run again, as it was at that time."""
+        state = State()
         observations = []
-        for event in self._log.events("inspected", "forecasted", "decided", "measured"):
-            match event:
-                case Inspected():
-                    evidence[event.kernel_id] = event.evidence
-                case Forecasted():
-                    forecasts[event.kernel_id] = event.forecast
-                case Decided(decision=Decision(action="audit")):
-                    chosen[event.kernel_id] = event.decision.score
-                case Decided(decision=Decision(action="drop")):
-                    evidence.pop(event.kernel_id, None)
-                    forecasts.pop(event.kernel_id, None)
-                case Measured() if event.purpose != "reference":
-                    key = event.measurement.kernel_id
-                    observations.append(
-                        Observation(
-                            kernel=self._kernel(key),
-                            measurement=event.measurement,
-                            evidence=evidence.pop(key, None),
-                            forecast=forecasts.pop(key, None),
-                            chosen=chosen.pop(key, 1.0),
-                        )
-                    )
+        for event in self.log.events():
+            if isinstance(event, events.Measured) and event.purpose != "reference":
+                kernel = self._kernel(event.measurement.kernel_id)
+                observations.append(_observation(kernel, event, state))
+            state.apply(event)
         if observations:
             self.parts.forecaster.learn(observations)
         self._learnt = len(observations)
@@ -287,22 +271,27 @@ class Search:
     # --------------------------------------------------------------------------- ask and tell
 
     def ask(self) -> Job | None:
-        """The next measurement to make, paid for in the ledger; None when the run is over."""
+        """Return the next measurement to make, reserved in the ledger; None if the run is over."""
         while True:
             job = self._next_job()
             if job is not None:
                 return job
-            if self._stop is not None or not self._think(free_slots=1, start=self._inline):
+            if self._stop is not None or not self._think(1, lambda _, work, done: done(work())):
                 return None
 
     def tell(self, job: Job, measurement: Measurement) -> None:
-        """Report a job's measurement: it is settled, stored, folded and learnt from."""
+        """Report a job's measurement: settle, store and learn from it.
+
+        Raises:
+            SetupError: The problem's seed kernel fails.
+        """
         del self._jobs[job.entry]
         spend = {
             resource: measurement.device_s if resource is Resource.DEVICE_S else amount
             for resource, amount in self.state.entries[job.entry].items()
         }
-        self._record(job.purpose, job.kernel, measurement, [Settled(entry=job.entry, spend=spend)])
+        settled = events.Settled(entry=job.entry, spend=spend)
+        self._record(job.kernel, measurement, job.purpose, [settled])
         if job.purpose == "reference" and measurement.failure is not None:
             raise SetupError(
                 f"the seed kernel of problem {self.problem.name!r} fails "
@@ -310,11 +299,21 @@ class Search:
             )
 
     def run(self, budget: Budget | None = None) -> Result:
-        """Search until the budget is spent or nothing is left to try. Ctrl-C ends it cleanly."""
-        self.begin(budget if budget is not None else self._budget_so_far())
+        """Search until the budget is spent or nothing is left to try. Ctrl-C ends it cleanly.
+
+        Args:
+            budget: Caps on what to spend; by default those of the file or of the resumed run.
+
+        Raises:
+            SetupError: A part cannot work, or the problem's seed kernel fails.
+            StoreError: The store cannot be written.
+        """
+        if budget is None:
+            budget = self._budget if self._run is None else self.state.budget
+        self.begin(budget)
         tasks: dict[Future[Any], Callable[[Any], None]] = {}
         slow = max(self.parts.proposer.concurrency, self.parts.forecaster.concurrency)
-        # Where thinking is slow, one decided job a slot waits in front of the device.
+        # If thinking is slow, one job per slot waits in front of the device.
         ahead = self.parts.farm.slots if slow else 0
 
         def start(concurrency: int, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
@@ -328,7 +327,7 @@ class Search:
                 self._dispatch(tasks)
                 busy = {job.kernel.id for job in self._jobs.values()} | set(self.state.pending)
                 free_slots = self.parts.farm.slots + ahead - len(busy)
-                if self._stop is None and self._think(free_slots=free_slots, start=start):
+                if self._stop is None and self._think(free_slots, start):
                     continue
                 if not tasks:
                     break
@@ -347,20 +346,13 @@ class Search:
         return self.result
 
     def _end(self, reason: str) -> None:
-        self._abandon_unfinished()
-        self._append([RunEnded(reason=reason)])
-        self._log.release()
+        self._close_entries()
+        self._append([events.RunEnded(reason=reason)])
+        self.log.release()
 
     def stop(self, reason: str) -> None:
-        """End the search with what is being measured now; a new best is still measured again."""
+        """End the search after the current measurements; a new best is still confirmed."""
         self._stop = self._stop or reason
-
-    def _budget_so_far(self) -> Budget:
-        return self.state.budget if self._run is not None else self._budget
-
-    @staticmethod
-    def _inline(_concurrency: int, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        done(work())
 
     def _dispatch(self, tasks: dict[Future[Any], Callable[[Any], None]]) -> None:
         """Start measurements while slots are free."""
@@ -380,106 +372,93 @@ class Search:
         state = self.state
         running = {job.kernel.id for job in self._jobs.values()}
         quote = self.parts.farm.quote(self.problem)
-        unpaid: dict[Resource, float] = {
+        # Reference and confirmations do not count as measurements.
+        device: dict[Resource, float] = {
             name: cost for name, cost in quote.items() if name != Resource.MEASUREMENTS
         }
         if state.reference is None:
             seed = state.incumbent.kernel_id
-            return None if running else self._reserve_job("reference", seed, unpaid)
+            return None if running else self._reserve_job("reference", seed, device)
         for key in state.unconfirmed:
-            # A kernel that another has overtaken need not be confirmed to be the best.
-            if (
-                key not in running
-                and state.archive[key].log2_speedup > state.incumbent.log2_speedup
-            ):
-                return self._reserve_job("confirmation", key, unpaid)
+            overtaken = state.archive[key].log2_speedup <= state.incumbent.log2_speedup
+            if key not in running and not overtaken:
+                return self._reserve_job("confirmation", key, device)
         if self._stop is not None:
             return None
         for key in list(state.pending):
-            if key in running or self._recall(state.pending[key]):
-                continue
-            return self._reserve_job("search", key, quote)
+            if key not in running and not self._recall(key):
+                return self._reserve_job("search", key, quote)
         return None
 
     def _reserve_job(self, purpose: Any, key: str, spend: Spend) -> Job | None:
-        entry = f"{purpose}-{self.state.attempts}"
-        try:
-            self._append([Reserved(entry=entry, spend=spend)])
-        except BudgetExceeded as error:
-            self._stop = f"budget spent: {error}"
+        entry = self._reserve(purpose, spend)
+        if entry is None:
             return None
         job = Job(entry=entry, purpose=purpose, kernel=self._kernel(key), seed=self._seed(entry))
         self._jobs[entry] = job
         return job
 
-    def _recall(self, pending: Pending) -> bool:
-        """Take another run's measurement of the same kernel here, which costs nothing."""
+    def _recall(self, key: str) -> bool:
+        """Use another run's measurement of this kernel, if there is one; it costs nothing."""
         if not self.spec.reuse:
             return False
         farm = self.parts.farm
-        key = pending.candidate.kernel_id
         known = self.store.cached_measurement(key, self.problem.id, farm.device.id, farm.toolchain)
         if known is None:
             return False
-        self._record("search", self._kernel(key), known, [], cached=True)
+        self._record(self._kernel(key), known, "search", [], cached=True)
         return True
 
     def _record(
         self,
-        purpose: Any,
         kernel: Kernel,
         measurement: Measurement,
-        events: list[Event],
+        purpose: Any,
+        before: list[Event],
         *,
         cached: bool = False,
     ) -> None:
-        pending = self.state.pending.get(kernel.id) if purpose == "search" else None
-        calibration = (
-            scoring.judge(pending.candidate.forecast, measurement, blind=pending.audit)
-            if pending
-            else None
-        )
-        measured = Measured(
-            measurement=measurement, purpose=purpose, cached=cached, calibration=calibration
-        )
-        self._append([*events, measured])
-        if purpose != "reference":
-            # A second look too: the first, which made it the best, may have been a lucky one.
-            observation = Observation(
-                kernel=kernel,
-                measurement=measurement,
-                evidence=pending.candidate.evidence if pending else None,
-                forecast=pending.candidate.forecast if pending else None,
-                chosen=pending.chosen if pending else 1.0,
+        """Record a measurement after the events `before`, and learn from it."""
+        event = events.Measured(measurement=measurement, purpose=purpose, cached=cached)
+        pending = _pending(event, self.state)
+        if pending is not None:
+            calibration = scoring.judge(
+                pending.candidate.forecast, measurement, blind=pending.audit
             )
+            event = event.model_copy(update={"calibration": calibration})
+        observation = _observation(kernel, event, self.state)
+        self._append([*before, event])
+        if purpose != "reference":
+            # A confirmation too: the first measurement may have been too high by chance.
             self.parts.forecaster.learn([observation])
             self._learnt += 1
-        if self.state.hopeless is not None and self._stop is None:
-            self._stop = f"stopped: the first {self.state.measured} measurements failed alike"
-        if self.state.left(Resource.MEASUREMENTS) < 1 and self._stop is None:
-            self._stop = "budget spent: all measurements made"
+        if self.state.hopeless is not None:
+            self.stop(f"stopped: the first {self.state.measured} measurements failed alike")
+        if self.state.left(Resource.MEASUREMENTS) < 1:
+            self.stop("budget spent: all measurements made")
 
     # ------------------------------------------------------------------------------- thinking
 
-    def _think(self, *, free_slots: int, start: Callable[..., None]) -> bool:
-        """Propose, forecast and decide as far as possible now; False where nothing was started."""
+    def _think(self, free_slots: int, start: _Start) -> bool:
+        """Propose, forecast or decide; return False if nothing could be started."""
         slow = self.parts.proposer.concurrency or self.parts.forecaster.concurrency
-        # What is quick is thought of last, when it knows the most.
+        # Quick parts work only when a slot is free, because they know the most then.
         if self.state.reference is None or (free_slots < 1 and not slow):
             return False
         return self._propose(start) or self._forecast(start) or self._decide(free_slots)
 
-    def _propose(self, start: Callable[..., None]) -> bool:
+    def _propose(self, start: _Start) -> bool:
         proposer, state = self.parts.proposer, self.state
-        wanted = self.parts.policy.pool_size - len(state.open) - self._asking
+        wanted = self.parts.policy.pool_size - len(state.open) - self._awaited_proposals
         if state.budget.candidates is not None:
-            wanted = min(wanted, state.budget.candidates - state.considered - self._asking)
-        busy = self._asking >= max(1, proposer.concurrency)
+            left = state.budget.candidates - state.considered - self._awaited_proposals
+            wanted = min(wanted, left)
+        busy = self._awaited_proposals >= max(1, proposer.concurrency)
         if self._is_exhausted() or wanted < 1 or busy:
             return False
-        # A slow proposer is asked for one kernel at a time, so that answers come as they are ready.
+        # A slow proposer is asked for one kernel at a time, so that each is used when it is ready.
         count = 1 if proposer.concurrency else wanted
-        # Counted here too, because those that are being answered have left no event yet.
+        # The state does not know the requests that are still being answered.
         ordinal = max(state.requests, self._requests)
         self._requests = ordinal + 1
         seed = self._seed(f"proposal {ordinal}")
@@ -509,38 +488,40 @@ class Search:
             repair=sent_back
             and Repair(kernel=self._kernel(sent_back.kernel_id), complaint=sent_back.complaint),
         )
-        entry = self._reserve(f"proposal-{state.attempts}", proposer.quote(request))
+        quote = proposer.quote(request)
+        entry = self._reserve("proposal", quote) if quote else None
         if self._stop is not None:
             return False
-        self._asking += count
+        self._awaited_proposals += count
 
         def done(proposals: Proposals) -> None:
-            self._asking -= count
+            self._awaited_proposals -= count
             self._admit(request, entry, proposals)
 
         start(proposer.concurrency, lambda: proposer.propose(request), done)
         return True
 
     def _sent_back(self) -> SentBack | None:
-        """A candidate whose proposer has not yet been told what is wrong with it."""
+        """Return the latest candidate that its proposer can repair."""
         if not self.parts.proposer.repairs:
             return None
         waiting = (
-            each
-            for each in reversed(self.state.sent_back)
-            if each.kernel_id not in self._repairing and each.parent_id in self.state.archive
+            entry
+            for entry in reversed(self.state.sent_back)
+            if entry.kernel_id not in self._repairing and entry.parent_id in self.state.archive
         )
         return next(waiting, None)
 
     def _admit(self, request: ProposalRequest, entry: str | None, answer: Proposals) -> None:
-        """Deduplicate and record what was proposed."""
+        """Record the proposed kernels and mark the duplicates."""
         new = {kernel.id: kernel for kernel in answer.kernels}
-        seen = self._log.seen(new) | {self._started.seed_kernel_id}
+        assert self.state.started is not None
+        seen = self.log.seen(new) | {self.state.started.seed_kernel_id}
         repairs = request.repair and request.repair.kernel.id
-        events: list[Event] = _settle(entry, answer.usage, _PROPOSAL)
+        batch = _settle(entry, answer.usage, _PROPOSAL)
         if answer.failure or answer.missed or not (new or answer.exhausted):
-            events.append(
-                Unanswered(
+            batch.append(
+                events.Unanswered(
                     parent_id=request.parent.id,
                     request=request.ordinal,
                     missed=answer.missed,
@@ -548,8 +529,8 @@ class Search:
                     repairs=repairs,
                 )
             )
-        events += [
-            Proposed(
+        batch += [
+            events.Proposed(
                 kernel_id=key,
                 parent_id=request.parent.id,
                 proposer=self.parts.proposer.name,
@@ -560,39 +541,40 @@ class Search:
             )
             for key in new
         ]
-        fresh = [kernel for key, kernel in new.items() if key not in seen]
-        if events:
-            self._append(events, fresh)
+        if batch:
+            self._append(batch, [kernel for key, kernel in new.items() if key not in seen])
         self._exhausted |= answer.exhausted
 
     def _is_exhausted(self) -> bool:
-        """Whether no more candidates come. By the state, so that a resumed run thinks the same."""
+        """Return True if no more candidates come."""
         state, most = self.state, self.state.budget.candidates
         enough = most is not None and state.considered >= most
         return self._exhausted or enough or state.fruitless >= _FRUITLESS_LIMIT
 
-    def _forecast(self, start: Callable[..., None]) -> bool:
+    def _forecast(self, start: _Start) -> bool:
         forecaster = self.parts.forecaster
         if forecaster.refreshes and self._fresh_at < self._learnt:
             self._fresh, self._fresh_at = {}, self._learnt
+        known = self._forecasting | set(self._fresh)
         wanted = [
             candidate
             for key, candidate in self.state.open.items()
-            if key not in self._thinking and key not in self._fresh and candidate.forecast is None
+            if key not in known and candidate.forecast is None
         ]
         if forecaster.concurrency:
-            # One candidate a call, so that the first answers are used while others are awaited.
-            wanted = wanted[:1] if len(self._thinking) < forecaster.concurrency else []
+            # One candidate per call, so that each forecast is used when it is ready.
+            wanted = wanted[:1] if len(self._forecasting) < forecaster.concurrency else []
         if not wanted:
             return False
-        # All at once: one by one they take longer to read than to forecast.
-        kernels = self.store.kernels([candidate.kernel_id for candidate in wanted])
+        keys = [candidate.kernel_id for candidate in wanted]
+        # One read for all: reading them one by one takes longer than the forecasts.
+        kernels = self.store.kernels(keys)
         queries = [self._query(*pair) for pair in zip(wanted, kernels, strict=True)]
-        entry = self._reserve(f"forecast-{self.state.attempts}", forecaster.quote(queries))
+        quote = forecaster.quote(queries)
+        entry = self._reserve("forecast", quote) if quote else None
         if self._stop is not None:
             return False
-        keys = [candidate.kernel_id for candidate in wanted]
-        self._thinking.update(keys)
+        self._forecasting.update(keys)
 
         def work() -> tuple[list[Evidence], list[Forecast]]:
             informed = [self._inspect(query) for query in queries] if self.spec.inspect else queries
@@ -600,20 +582,20 @@ class Search:
             return evidence, consult(forecaster, informed)
 
         def done(answer: tuple[list[Evidence], list[Forecast]]) -> None:
-            self._thinking.difference_update(keys)
+            self._forecasting.difference_update(keys)
             self._take_forecasts(keys, entry, *answer)
 
         start(forecaster.concurrency, work, done)
         return True
 
     def _inspect(self, query: Query) -> Query:
-        """The query with what compiling tells of both kernels; of an anchor it is kept."""
+        """Return the query with the evidence of both kernels; an anchor is compiled once."""
         farm, anchors = self.parts.farm, self._anchor_evidence
         if query.anchor.id not in anchors:
             anchors[query.anchor.id] = farm.inspect(self.problem, query.anchor)
         evidence = query.evidence or farm.inspect(self.problem, query.candidate)
-        known = {"evidence": evidence, "anchor_evidence": anchors[query.anchor.id]}
-        return query.model_copy(update=known)
+        update = {"evidence": evidence, "anchor_evidence": anchors[query.anchor.id]}
+        return query.model_copy(update=update)
 
     def _query(self, candidate: Candidate, kernel: Kernel) -> Query:
         anchor = self.state.anchor(candidate.parent_id)
@@ -637,22 +619,23 @@ class Search:
         forecasts: list[Forecast],
     ) -> None:
         usage = Usage.total(forecast.usage for forecast in forecasts)
-        events: list[Event] = _settle(entry, usage, _FORECAST)
-        for each in evidence:
-            if self.state.open[each.kernel_id].evidence is None:
-                events.append(Inspected(kernel_id=each.kernel_id, evidence=each))
-            if each.failure is not None:
+        batch = _settle(entry, usage, _FORECAST)
+        answers = dict(zip(keys, forecasts, strict=True))
+        for compiled in evidence:
+            key = compiled.kernel_id
+            if self.state.open[key].evidence is None:
+                batch.append(events.Inspected(kernel_id=key, evidence=compiled))
+            if compiled.failure is not None:
                 decision = Decision(action="drop", score=0.0, reason="does not compile")
-                events.append(Decided(kernel_id=each.kernel_id, decision=decision))
-        broken = {each.kernel_id for each in evidence if each.failure is not None}
-        answers = {k: each for k, each in zip(keys, forecasts, strict=True) if k not in broken}
+                batch.append(events.Decided(kernel_id=key, decision=decision))
+                del answers[key]
         if self.parts.forecaster.refreshes:
-            # Free and soon replaced: only the forecast that is decided upon becomes an event.
+            # Only the forecast that is decided upon becomes an event: the others are soon replaced.
             self._fresh |= answers
         else:
-            events += [Forecasted(kernel_id=key, forecast=each) for key, each in answers.items()]
-        if events:
-            self._append(events)
+            batch += [events.Forecasted(kernel_id=key, forecast=answers[key]) for key in answers]
+        if batch:
+            self._append(batch)
 
     def _decide(self, free_slots: int) -> bool:
         state = self.state
@@ -665,74 +648,90 @@ class Search:
             measured=state.measured,
             free_slots=free_slots,
             measurements_left=state.left(Resource.MEASUREMENTS),
-            proposals_exhausted=self._is_exhausted() and not self._asking,
+            proposals_exhausted=self._is_exhausted() and not self._awaited_proposals,
             stale=state.stale,
             considered=state.considered,
             audits=tuple(state.audits),
         )
-        pool = [
-            each.model_copy(update={"forecast": self._fresh[key]}) if key in self._fresh else each
-            for key, each in state.open.items()
-            if key in self._fresh or each.forecast is not None
-        ]
+        pool = []
+        for key, candidate in state.open.items():
+            forecast = self._fresh.get(key, candidate.forecast)
+            if forecast is not None:
+                pool.append(candidate.model_copy(update={"forecast": forecast}))
         decisions = self.parts.policy.decide(pool, view)
         if not decisions:
             return False
-        events: list[Event] = []
+        batch: list[Event] = []
         for candidate in pool:
             key, forecast = candidate.kernel_id, candidate.forecast
             decision = decisions.get(key)
             if decision is None:
                 continue
             if key in self._fresh:
-                events.append(Forecasted(kernel_id=key, forecast=self._fresh.pop(key)))
-            trusted = decision.action == "trust" and forecast is not None
-            median = forecast.against_reference().quantile(0.5) if trusted and forecast else None
-            events.append(Decided(kernel_id=key, decision=decision, log2_speedup=median))
-        self._append(events)
+                batch.append(events.Forecasted(kernel_id=key, forecast=self._fresh.pop(key)))
+            median = None
+            if decision.action == "trust" and forecast is not None:
+                median = forecast.against_reference().quantile(0.5)
+            batch.append(events.Decided(kernel_id=key, decision=decision, log2_speedup=median))
+        self._append(batch)
         return True
 
     # -------------------------------------------------------------------------------- helpers
 
-    def _reserve(self, entry: str, spend: Spend) -> str | None:
-        """Reserve for a model's answer; None where it costs nothing or the budget is spent."""
-        if not spend:
-            return None
+    def _reserve(self, purpose: str, spend: Spend) -> str | None:
+        """Return the entry of a new reservation; stop the run if it would exceed the budget."""
+        entry = f"{purpose}-{self.state.attempts}"
         try:
-            self._append([Reserved(entry=entry, spend=spend)])
+            self._append([events.Reserved(entry=entry, spend=spend)])
         except BudgetExceeded as error:
             self._stop = f"budget spent: {error}"
             return None
         return entry
 
     def _runtime_s(self, log2_speedup: float) -> float:
-        """Seconds a call at this speedup, from the reference's own measured time."""
+        """Return the seconds per call at this speedup, from the reference's measured time."""
         reference = self.state.reference
         assert reference is not None
         assert reference.timing is not None
         return reference.timing.reference_runtime_s / float(2.0**log2_speedup)
 
     def _seed(self, purpose: str) -> int:
-        """A seed that depends on the run's seed and the purpose alone, so that resuming agrees."""
+        """Return a seed that depends only on the run's seed and the purpose."""
         return int(content_hash(f"{self.spec.seed} {purpose}")[:15], 16)
 
 
+def _pending(event: events.Measured, state: State) -> Pending | None:
+    """Return the candidate that this event measures, if the search chose it."""
+    key = event.measurement.kernel_id
+    return state.pending.get(key) if event.purpose == "search" else None
+
+
+def _observation(kernel: Kernel, event: events.Measured, state: State) -> Observation:
+    """Return what a forecaster learns from an event that follows this state."""
+    pending = _pending(event, state)
+    if pending is None:
+        return Observation(kernel=kernel, measurement=event.measurement)
+    return Observation(
+        kernel=kernel,
+        measurement=event.measurement,
+        evidence=pending.candidate.evidence,
+        forecast=pending.candidate.forecast,
+        chosen=pending.chosen,
+    )
+
+
 def _in_background(work: Callable[[], Any]) -> Future[Any]:
-    """Start slow thinking on a thread of its own; one that is abandoned keeps nobody waiting."""
+    """Run slow work on a daemon thread, which does not delay the end of the process."""
     future: Future[Any] = Future()
 
-    def think() -> None:
+    def run() -> None:
         try:
             future.set_result(work())
         except BaseException as error:
             future.set_exception(error)
 
-    threading.Thread(target=think, name="think", daemon=True).start()
+    threading.Thread(target=run, name="think", daemon=True).start()
     return future
-
-
-_PROPOSAL = (Resource.PROPOSAL_TOKENS, Resource.PROPOSAL_USD)
-_FORECAST = (Resource.FORECAST_TOKENS, Resource.FORECAST_USD)
 
 
 def _settle(entry: str | None, usage: Usage, resources: tuple[Resource, Resource]) -> list[Event]:
@@ -740,4 +739,4 @@ def _settle(entry: str | None, usage: Usage, resources: tuple[Resource, Resource
         return []
     tokens, usd = resources
     spend = {tokens: usage.tokens, usd: usage.usd}
-    return [Settled(entry=entry, spend=spend, unknown=usage.unknown)]
+    return [events.Settled(entry=entry, spend=spend, unknown=usage.unknown)]
