@@ -24,7 +24,6 @@ from kernelcast.backends._inspect import (
     parameter_widths,
     ptx_mix,
     read_amdgcn,
-    read_cuobjdump,
     read_ptxas,
     sass_mix,
 )
@@ -44,13 +43,6 @@ ptxas info    : Function properties for kernel
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 12 registers
 """  # noqa: E501  (as it is printed)
-USAGE = """
-Resource usage:
- Common:
-  GLOBAL:0
- Function kernel:
-  REG:12 STACK:8 SHARED:5248 LOCAL:0 CONSTANT[0]:548 TEXTURE:0 SURFACE:0 SAMPLER:0
-"""
 PTX = """
 .version 9.0
 .target sm_90
@@ -127,19 +119,12 @@ amdhsa.kernels:
 def test_ptxas_is_read_by_function() -> None:
     read = read_ptxas(PTXAS)
     assert read == {
-        "_Z4moreif": Resources(32, 4224, 696, 792, 884, 380),
-        "kernel": Resources(12, 0, 0, 0, 0, None),
+        "_Z4moreif": Resources(32, 4224, 696, 1676),
+        "kernel": Resources(12, 0, 0, 0),
     }
-    assert read["_Z4moreif"].spill_bytes == 1676
-    assert largest(read.values()) == Resources(32, 4224, 696, 792, 884, 380)
+    assert largest(read.values()) == Resources(32, 4224, 696, 1676)
     assert largest([]) is None
     assert read_ptxas("nvcc fatal: nothing of the kind") == {}
-
-
-def test_cuobjdump_is_read_without_what_the_system_reserves() -> None:
-    assert read_cuobjdump(USAGE, "sm_90") == {"kernel": Resources(12, 4224, 8, constant_bytes=548)}
-    assert read_cuobjdump(USAGE, "sm_80")["kernel"].shared_bytes == 5248
-    assert read_cuobjdump(USAGE, "sm_80")["kernel"].spill_bytes is None
 
 
 def test_ptx_states_parameters_and_bounds() -> None:
@@ -204,7 +189,7 @@ def test_amd_assembly_is_sorted_and_its_metadata_read() -> None:
         store_local=1,
         branch=1,
     )
-    assert read_amdgcn(AMD) == Resources(84, 4096, 20, 12, 12)
+    assert read_amdgcn(AMD) == Resources(84, 4096, 20, 24)
     assert read_amdgcn("kernel:\n\ts_endpgm\n") is None
 
 
