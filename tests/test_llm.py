@@ -117,7 +117,7 @@ def test_log_probabilities_are_given_as_told() -> None:
     with ScriptedServer(Scripted(body=body)) as server:
         reply = ask(server.base_url, request)
     assert (server.requests[0]["logprobs"], server.requests[0]["top_logprobs"]) == (True, 5)
-    (told,) = reply.logprobs
+    (told,) = reply.best.logprobs
     assert (told.token, told.logprob, told.top) == ("7", -0.5, (("7", -0.5),))
 
 
@@ -344,7 +344,7 @@ def test_a_server_that_keeps_failing_is_left_in_peace_until_a_probe_succeeds(
         assert len(server.requests) == 4
         unsent = [reply for reply in replies if reply.outcome == "unavailable"]
         assert {(reply.attempts, reply.usage.tokens) for reply in unsent} == {(0, 0)}
-        assert "left in peace" in unsent[0].error
+        assert "was not sent" in unsent[0].error
         # Half open: the probe succeeds, and everybody is let in.
         down = False
         assert [reply.outcome for reply in asked.ask_many([QUESTION] * 10)] == ["ok"] * 10
@@ -367,7 +367,7 @@ def test_a_server_that_goes_away_is_a_fault_one_that_never_was_is_an_error() -> 
     assert gone.outcome in ("unavailable", "cut")
     assert asked.ask(QUESTION).outcome == "unavailable"
     base_url = nobody_s_url()
-    with pytest.raises(ModelError, match="start the server there or mend base_url") as caught:
+    with pytest.raises(ModelError, match="start the server there or correct base_url") as caught:
         ask(base_url)
     assert base_url in str(caught.value)
 
@@ -611,15 +611,15 @@ near_completions = st.fixed_dictionaries(
     )
 )
 def test_whatever_a_body_holds_it_has_an_outcome(body: bytes) -> None:
-    read = read_completion(body, SCHEMA, 50)
-    assert read.sample.outcome in ("ok", "unparsed", "refused", "bad_content", "server_error")
-    assert (read.sample.outcome == "ok") == (read.sample.error == "")
-    if read.sample.outcome == "ok":
-        assert read.sample.parsed is not None
-        assert misfit(read.sample.parsed, SCHEMA) == ""
-    if read.tokens is not None:
-        assert 0 <= read.tokens.cached <= read.tokens.input
-        assert read.tokens.output >= 0
+    answer, tokens = read_completion(body, SCHEMA, 50)
+    assert answer.outcome in ("ok", "unparsed", "refused", "bad_content", "server_error")
+    assert (answer.outcome == "ok") == (answer.error == "")
+    if answer.outcome == "ok":
+        assert answer.parsed is not None
+        assert misfit(answer.parsed, SCHEMA) == ""
+    if tokens is not None:
+        assert 0 <= tokens.cached <= tokens.input
+        assert tokens.output >= 0
 
 
 # -------------------------------------------------------------------------------- cassettes
@@ -691,7 +691,7 @@ def test_a_torn_line_is_forgotten_and_a_foreign_one_is_named(tmp_path: Path) -> 
         (404, "/v1", 1),
         (400, "temperature", 3),
         (422, "another model", 3),
-        (307, "mend base_url", 1),
+        (307, "correct base_url", 1),
     ],
 )
 def test_a_lasting_refusal_is_an_error_that_names_the_fix_and_not_the_key(
@@ -742,7 +742,7 @@ def test_a_key_that_no_header_takes_is_refused_without_quoting_it(
 
 
 def test_a_key_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="mend api_key_file"):
+    with pytest.raises(SetupError, match="correct api_key_file"):
         client("http://127.0.0.1:1/v1", api_key_file=str(tmp_path / "none"))
 
 
@@ -832,7 +832,7 @@ def test_a_real_answer_stops_at_the_limit_and_tells_its_log_probabilities(small_
     assert reply.parsed is None
     assert "cut off" in reply.error
     probe = Request(messages=MESSAGES, max_output_tokens=1, top_logprobs=5, temperature=0.0)
-    (token,) = ask(small_model, probe).logprobs
+    (token,) = ask(small_model, probe).best.logprobs
     assert len(token.top) == 5
     assert token.logprob == max(logprob for _, logprob in token.top) <= 0.0
 

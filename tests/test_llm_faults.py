@@ -28,7 +28,7 @@ def test_a_fault_ends_as_its_table_says(name: str) -> None:
 
 def test_the_bench_would_complain(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that took every failure for the model's word would be found out."""
-    monkeypatch.setattr("kernelcast.llm.client.SAID", frozenset({"bad_content", "ok"}))
+    monkeypatch.setattr("kernelcast.llm.client.ANSWERED", frozenset({"bad_content", "ok"}))
     assert complaints("truncated JSON") == ["attempts (1, 1), not (2, 2)"]
 
 

@@ -1,12 +1,11 @@
-"""Forecasters in order of cost: the next is asked only if its answer may change the decision.
+"""A cascade of forecasters in order of cost: the next is asked if it may change the decision.
 
-Hardware is the last stage, and the policy's to ask. What a forecast is worth is what a measurement
-costs, device time at the user's rate, times the chance that the decision to measure or not would
-come out otherwise: if a stage could resolve `resolution` of the variance that is left, how likely
-is it to carry P(new best) across the policy's threshold?
+The value of a forecast is the cost of a measurement (device time at the user's rate) times the
+chance that it changes the decision to measure. That is the chance that an answer which resolves
+`resolution` of the remaining variance moves P(new best) across the policy's threshold.
 
-Answers are pooled by what each stage's answers were worth when kernels were measured; one that
-knows nothing has no say. A stage that objects is the last to be asked.
+Answers are pooled, weighted by each stage's past accuracy on measured kernels. An answer that knows
+nothing has no weight. After an objection no further stage is asked.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ DEFAULT_STAGES: tuple[Mapping[str, Any], ...] = (
     {"name": "roofline"},
     {"name": "trees"},
 )
-_KNOWS_NOTHING_LOG2 = 1.5  # a standard deviation from which on an answer is none
+_KNOWS_NOTHING_LOG2 = 1.5  # an answer with a larger standard deviation knows nothing
 _PRIOR_CRPS = 0.5
 _PRIOR_COUNT = 5.0
 _SECONDS_PER_HOUR = 3600.0
@@ -47,23 +46,23 @@ _SECONDS_PER_HOUR = 3600.0
 
 @dataclass
 class _Skill:
-    """How far off a stage's answers were, shrunk towards a guess."""
+    """The past errors of a stage, shrunk towards a prior."""
 
-    met: float = _PRIOR_COUNT
+    count: float = _PRIOR_COUNT
     crps_sum: float = _PRIOR_COUNT * _PRIOR_CRPS
 
     @property
     def weight(self) -> float:
-        """Its say in the pool: half as far off counts four times as much."""
-        return (self.met / self.crps_sum) ** 2
+        """The weight in the pool: half the error gives four times the weight."""
+        return (self.count / self.crps_sum) ** 2
 
 
 class CascadeForecaster:
-    """Asks its `stages` (forecasters, or their names and options) in order, as far as it pays.
+    """Asks its `stages` (forecasters, or their names and options) in order while it is worth it.
 
-    `device_usd_per_hour` and `measurement_s` price a measurement; `threshold` is the P(new best)
-    below which the policy drops a candidate, and `least_flip` the smallest chance of another
-    decision for which even a free stage is asked.
+    `device_usd_per_hour` and `measurement_s` price a measurement. `threshold` is the P(new best)
+    below which the policy drops a candidate. A stage is asked, even if it is free, only if the
+    chance of another decision is at least `least_flip`.
     """
 
     name = "cascade"
@@ -78,20 +77,20 @@ class CascadeForecaster:
         least_flip: float = 0.005,
     ) -> None:
         self._stages = [
-            plugins.build_stated("forecaster", each) if isinstance(each, Mapping) else each
-            for each in stages
+            plugins.build_stated("forecaster", stage) if isinstance(stage, Mapping) else stage
+            for stage in stages
         ]
-        self._names = _distinct([each.name for each in self._stages])
+        self._names = _distinct([stage.name for stage in self._stages])
         self._measurement_usd = device_usd_per_hour * measurement_s / _SECONDS_PER_HOUR
         self._threshold = threshold
         self._resolution = resolution
         self._least_flip = least_flip
-        self.concurrency = max(each.concurrency for each in self._stages)
-        self.refreshes = all(each.refreshes or not each.concurrency for each in self._stages)
+        self.concurrency = max(stage.concurrency for stage in self._stages)
+        self.refreshes = all(stage.refreshes or not stage.concurrency for stage in self._stages)
         self._skills = {name: _Skill() for name in self._names}
 
     def quote(self, queries: Sequence[Query]) -> Spend:
-        """What asking every stage about every query would cost at most."""
+        """Return the highest possible cost: every stage asked about every query."""
         total: dict[Resource, float] = {}
         for stage in self._stages:
             for resource, amount in stage.quote(queries).items():
@@ -99,7 +98,7 @@ class CascadeForecaster:
         return total
 
     def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
-        """Each query by as many stages as it pays to ask; queries go through a stage together."""
+        """Forecast each query by the stages that are worth asking, one stage at a time."""
         answers: list[list[tuple[Stage, Forecast]]] = [[] for _ in queries]
         for name, stage in zip(self._names, self._stages, strict=True):
             asked = [
@@ -107,13 +106,14 @@ class CascadeForecaster:
                 for index, query in enumerate(queries)
                 if self._is_worth_asking(stage, query, self._pooled(query, answers[index]))
             ]
-            told = consult(stage, [queries[index] for index in asked])
-            for index, answer in zip(asked, told, strict=True):
+            forecasts = consult(stage, [queries[index] for index in asked])
+            for index, answer in zip(asked, forecasts, strict=True):
                 answers[index].append(self._judged(name, queries[index], answers[index], answer))
-        return [self._final(query, stages) for query, stages in zip(queries, answers, strict=True)]
+        pooled = map(self._pooled, queries, answers)
+        return [forecast for forecast in pooled if forecast is not None]
 
     def learn(self, observations: Sequence[Observation]) -> None:
-        """Score what each stage had said of a kernel that was measured, then teach every stage."""
+        """Score each stage's forecasts of the measured kernels, then let every stage learn."""
         for observation in observations:
             log2_speedup = observation.measurement.log2_speedup
             forecast = observation.forecast and (
@@ -121,16 +121,14 @@ class CascadeForecaster:
             )
             if forecast is None or log2_speedup is None:
                 continue
-            for stage in forecast.stages:
-                if stage.forecaster in self._skills:
-                    skill = self._skills[stage.forecaster]
-                    skill.met += 1.0
+            for record in forecast.stages:
+                if record.forecaster in self._skills:
+                    skill = self._skills[record.forecaster]
+                    skill.count += 1.0
                     change = log2_speedup - forecast.anchor_log2_speedup
-                    skill.crps_sum += crps(stage.distribution, change)
-        for each in self._stages:
-            each.learn(observations)
-
-    # ------------------------------------------------------------------------------- one query
+                    skill.crps_sum += crps(record.distribution, change)
+        for stage in self._stages:
+            stage.learn(observations)
 
     def _is_worth_asking(self, stage: Forecaster, query: Query, so_far: Forecast | None) -> bool:
         if so_far is None or not _knows(so_far):
@@ -142,7 +140,7 @@ class CascadeForecaster:
         return chance >= self._least_flip and chance * self._measurement_usd >= cost_usd
 
     def _chance_of_another_decision(self, query: Query, so_far: Forecast) -> float:
-        """P(an answer that resolves its share of the variance crosses the policy's threshold)."""
+        """Return the chance that the next answer moves P(new best) across the threshold."""
         p_ok = so_far.p_ok
         if p_ok <= self._threshold:
             return 0.0
@@ -150,7 +148,7 @@ class CascadeForecaster:
         mean, std = so_far.distribution.mean(), so_far.distribution.std()
         left = std * math.sqrt(1.0 - self._resolution)
         moves = std * math.sqrt(self._resolution)
-        # The mean from which on P(new best) is above the threshold.
+        # The smallest mean at which P(new best) reaches the threshold.
         least_mean = goal + left * float(ndtri(self._threshold / p_ok))
         above = 1.0 - float(ndtr((least_mean - mean) / moves))
         return 1.0 - above if self._is_measured(query, so_far) else above
@@ -174,44 +172,39 @@ class CascadeForecaster:
         return stage, answer
 
     def _is_measured(self, query: Query, forecast: Forecast | None) -> bool:
-        """What a policy would decide; of what nobody has spoken, that it is measured."""
+        """Return whether a policy would measure; True if no forecast exists yet."""
         if forecast is None:
             return True
         return not forecast.objection and self._p_new_best(query, forecast) >= self._threshold
 
-    def _final(self, query: Query, answers: list[tuple[Stage, Forecast]]) -> Forecast:
-        pooled = self._pooled(query, answers)
-        assert pooled is not None, "a cascade has at least one stage"
-        return pooled
-
     def _pooled(self, query: Query, answers: list[tuple[Stage, Forecast]]) -> Forecast | None:
-        """The answers so far as one forecast, each with the say that its record gives it."""
+        """Pool the answers so far, weighted by each stage's accuracy."""
         if not answers:
             return None
-        heard = [each for each in answers if _knows(each[1])] or answers
-        told = [answer for _, answer in heard]
-        weights = [self._skills[stage.forecaster].weight for stage, _ in heard]
+        informed = [pair for pair in answers if _knows(pair[1])] or answers
+        forecasts = [forecast for _, forecast in informed]
+        weights = [self._skills[stage.forecaster].weight for stage, _ in informed]
         total = sum(weights)
-        kinds = {kind for answer in told for kind in answer.failure}
+        kinds = {kind for forecast in forecasts for kind in forecast.failure}
         return Forecast(
             forecaster=self.name,
             anchor_id=query.anchor.id,
             anchor_log2_speedup=query.anchor_log2_speedup,
-            distribution=Distribution.mixture([each.distribution for each in told], weights),
+            distribution=Distribution.mixture([f.distribution for f in forecasts], weights),
             failure={
                 kind: sum(
-                    weight * answer.failure.get(kind, 0.0)
-                    for weight, answer in zip(weights, told, strict=True)
+                    weight * forecast.failure.get(kind, 0.0)
+                    for weight, forecast in zip(weights, forecasts, strict=True)
                 )
                 / total
                 for kind in sorted(kinds)
             },
             usage=Usage.total(answer.usage for _, answer in answers),
             unparsed=any(answer.unparsed for _, answer in answers),
-            rationale=next((each.rationale for each in reversed(told) if each.rationale), ""),
-            objection=next((each.objection for each in told if each.objection), ""),
+            rationale=next((f.rationale for f in reversed(forecasts) if f.rationale), ""),
+            objection=next((f.objection for f in forecasts if f.objection), ""),
             stages=tuple(stage for stage, _ in answers),
-            is_prior=all(answer.is_prior for answer in told),
+            is_prior=all(forecast.is_prior for forecast in forecasts),
         )
 
     def _goal(self, query: Query) -> float:
@@ -228,7 +221,7 @@ def _knows(answer: Forecast) -> bool:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Names under which stages are counted: the second of a name is called so."""
+    """Number repeated names: "trees", "trees 2"."""
     return [
         name if names.index(name) == index else f"{name} {names[: index + 1].count(name)}"
         for index, name in enumerate(names)

@@ -1,9 +1,9 @@
-"""The critic: what a proposer says it did, held against what it did, before hardware is spent.
+"""The critic compares a proposer's claim with the change that it made, before any measurement.
 
-No model is asked and nothing is run: the words are the proposer's claim, the deed is the canonical
-source and the compiled evidence of candidate and anchor. Where the compiler makes nothing of the
-deed, or it lacks what was claimed and shows nothing else that makes kernels fast, the forecast is a
-tie and an objection that the proposer can be told. Everywhere else it knows nothing, and says so.
+It asks no model and runs nothing. It reads the claim, the canonical source and the compiled evidence
+of candidate and anchor. If the compiler makes the same code of both, or the claimed change is absent
+and no other change makes the kernel faster, the forecast is a tie with an objection for the
+proposer. Otherwise the forecast knows nothing and says so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernelcast.types import Evidence, Forecast, Move, Observation, Query, Spend
 
 _TIE_WIDTH_LOG2 = 0.02
 _KNOWS_NOTHING_LOG2 = 2.0
-_ALIGNMENT_BYTES = 16  # to which compilers fill up functions
+_ALIGNMENT_BYTES = 16  # compilers pad functions to this
 _VECTOR_KINDS = ("vector", "ymm", "zmm", "fma")
 _LESS_CODE = 0.9
 
@@ -27,32 +27,32 @@ _THREADS = re.compile(
     r"|\bstd\s*::\s*(?:thread|jthread|async)\b|\bexecution\s*::\s*par"
     r"|\bpthread_create\b|\bGOMP_"
 )
-# What a directive may hand to the runtime without another instruction.
+# Parts of a directive that change the run but not the instructions.
 _IN_DIRECTIVES = re.compile(r"\d+|dynamic|guided|auto|runtime")
 _LOOPS = frozenset({"for", "while"})
-# Of CUDA and HIP, of Triton: a function with its grid.
+# A launch in CUDA or HIP, and in Triton.
 _LAUNCH = re.compile(r"<<<|\b\w+\s*\[[^\[\]\n]+\]\s*\(")
 
 
 @dataclass(frozen=True)
 class CriticForecaster:
-    """A tie with an objection where a claim does not hold, else a guess that knows nothing."""
+    """Forecasts a tie with an objection if a claim does not hold, else a guess."""
 
     name: str = "critic"
     concurrency: int = 0
     refreshes: bool = False
 
     def quote(self, queries: Sequence[Query]) -> Spend:
-        """Reading is free."""
+        """Return no cost."""
         del queries
         return {}
 
     def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
-        """One word on each candidate, by its claim and its evidence alone."""
+        """Judge each candidate by its claim and its evidence."""
         return [self._forecast(query) for query in queries]
 
     def learn(self, observations: Sequence[Observation]) -> None:
-        """Nothing: what a claim says does not change with what is measured."""
+        """Do nothing: measurements do not change a claim."""
 
     def _forecast(self, query: Query) -> Forecast:
         objection = _objection(query)
@@ -70,9 +70,9 @@ class CriticForecaster:
 
 @dataclass(frozen=True)
 class _Finding:
-    """Whether a claimed change is there: True, False or, where that cannot be told, None."""
+    """Whether a claimed change is present; None if that is unknown."""
 
-    is_there: bool | None
+    present: bool | None
     words: str = ""
 
 
@@ -81,7 +81,7 @@ _UNKNOWN = _Finding(None)
 
 @dataclass(frozen=True)
 class _Pair:
-    """Anchor and candidate as the critic sees them; evidence only where both compiled."""
+    """Anchor and candidate; evidence is None unless both compiled."""
 
     language: str
     before: str
@@ -105,12 +105,12 @@ def _objection(query: Query) -> str:
     if not any(move in _CHECKS for move in claimed):
         return ""
     findings = {move: check(pair) for move, check in _CHECKS.items()}
-    if any(findings[move].is_there for move in findings if move in (*claimed, *_TELLING)):
+    if any(findings[move].present for move in findings if move in (*claimed, *_TELLING)):
         return ""
     refuted = {
         findings[move].words: None
         for move in claimed
-        if move in findings and findings[move].is_there is False
+        if move in findings and findings[move].present is False
     }
     return "; ".join(refuted)
 
@@ -123,16 +123,16 @@ def _compiled(query: Query) -> tuple[Evidence, Evidence] | None:
 
 
 def _is_same_code(pair: _Pair) -> bool:
-    """Whether the compiler made nothing of the difference, as far as it can be told.
+    """Return whether both kernels compile to the same code, as far as the evidence shows.
 
-    Evidence counts instructions and does not hold them: where the sources differ in a constant,
-    the same instructions may work in other steps.
+    Evidence holds counts of instructions, not the instructions. Sources that differ in a constant
+    may have equal counts and still differ.
     """
     if pair.evidence is None:
         return False
     before, after = (
-        each.model_dump(exclude={"kernel_id", "compile_s"}, exclude_defaults=True)
-        for each in pair.evidence
+        evidence.model_dump(exclude={"kernel_id", "compile_s"}, exclude_defaults=True)
+        for evidence in pair.evidence
     )
     return (
         bool(before.get("instructions"))
@@ -142,41 +142,38 @@ def _is_same_code(pair: _Pair) -> bool:
 
 
 def _constants(source: str, language: str) -> list[str]:
-    found = []
+    constants = []
     for kind, text in tokens(source, language):
         if kind == "number":
-            found.append(text)
+            constants.append(text)
         elif kind == "directive" and not text.startswith("#include"):
-            found += _IN_DIRECTIVES.findall(text)
-    return sorted(found)
-
-
-# ----------------------------------------------------------------------------- claim by claim
+            constants += _IN_DIRECTIVES.findall(text)
+    return sorted(constants)
 
 
 def _vectorised(pair: _Pair) -> _Finding:
-    """On CPUs: whether more instructions work on vectors, on wider ones, or multiply and add.
+    """On CPUs: check for more vector instructions, wider ones, or more fused multiply-adds.
 
-    Fewer of them in less code may be a hot loop that the compiler no longer peels and repeats.
+    Fewer of them in less code is unknown: the compiler may have stopped peeling a hot loop.
     """
     if pair.evidence is None:
         return _UNKNOWN
-    before, after = (each.instructions for each in pair.evidence)
+    before, after = (evidence.instructions for evidence in pair.evidence)
     if "vector" not in before or "vector" not in after:
         return _UNKNOWN
     if any(after.get(kind, 0) > before.get(kind, 0) for kind in _VECTOR_KINDS):
-        return _Finding(is_there=True)
+        return _Finding(present=True)
     if after.get("total", 0) < _LESS_CODE * before.get("total", 0):
         return _UNKNOWN
     counts = " now and ".join(f"{mix['vector']} of {mix['total']}" for mix in (after, before))
     return _Finding(
-        is_there=False,
+        present=False,
         words=f"no vectorisation is in the compiled code: {counts} before are vector instructions",
     )
 
 
 def _parallelised(pair: _Pair) -> _Finding:
-    """On CPUs: whether anything in the source starts threads, and more than before."""
+    """On CPUs: check whether the source starts threads in more places than before."""
     if pair.language != "cpp":
         return _UNKNOWN
     before, after = (len(_THREADS.findall(text)) for text in (pair.before, pair.after))
@@ -186,17 +183,17 @@ def _parallelised(pair: _Pair) -> _Finding:
 
 
 def _has_fewer_passes(pair: _Pair) -> _Finding:
-    """Whether there are fewer loops or launches; more may be remainders of wider steps."""
+    """Check for fewer loops or launches; more may be remainders of wider steps."""
     loops, launches = (
         tuple(count(text, pair.language) for text in (pair.before, pair.after))
         for count in (_loops, _launches)
     )
     if loops[1] < loops[0] or launches[1] < launches[0]:
-        return _Finding(is_there=True)
+        return _Finding(present=True)
     if loops[1] > loops[0] or launches[1] > launches[0]:
         return _UNKNOWN
-    told = f"{loops[1]} loops" + (f" and {launches[1]} launches" if launches[1] else "")
-    return _Finding(is_there=False, words=f"no pass was saved: there are {told}, as before")
+    counts = f"{loops[1]} loops" + (f" and {launches[1]} launches" if launches[1] else "")
+    return _Finding(present=False, words=f"no pass was saved: there are {counts}, as before")
 
 
 def _loops(source: str, language: str) -> int:
@@ -208,10 +205,10 @@ def _launches(source: str, language: str) -> int:
 
 
 def _unrolled(pair: _Pair) -> _Finding:
-    """Whether there is more code; less may be unrolled code that the compiler made vectors of."""
+    """Check for more code; less may be unrolled code that the compiler vectorised."""
     if pair.evidence is None:
         return _UNKNOWN
-    before, after = (each.code_bytes for each in pair.evidence)
+    before, after = (evidence.code_bytes for evidence in pair.evidence)
     if not before or not after or after < before - _ALIGNMENT_BYTES:
         return _UNKNOWN
     return _Finding(
@@ -227,5 +224,5 @@ _CHECKS: Mapping[Move, Callable[[_Pair], _Finding]] = {
     "fewer_passes": _has_fewer_passes,
     "unroll": _unrolled,
 }
-# What makes kernels fast whether or not it was claimed.
+# Changes that make kernels fast whether or not they were claimed.
 _TELLING: tuple[Move, ...] = ("vectorise", "parallelise")

@@ -1,15 +1,15 @@
-"""A language model as forecaster: three ways to ask, one forecast out.
+"""A language model as forecaster, with three ways to ask.
 
-reasoned  a short rationale, then 100 points shared over the ways to fail and the bins of speedup;
-          several samples are pooled. One simplex for both means that failure always leaves its
-          room to success, and that answers which do not add up are mended by one division.
-direct    one letter for all outcomes, read by its log probability: one token a forecast, for small
-          or tuned models.
-pairwise  which of two is faster, asked in both orders so that a taste for the first does not count.
+reasoned  The model writes a short rationale, then shares 100 points over the failure causes and the
+          bins of speedup. Several answers are pooled. Points that do not sum to 100 are scaled.
+direct    The model answers with one letter per outcome, read by its log probability. A forecast
+          costs one token, which suits small or tuned models.
+pairwise  The model says which of two kernels is faster. It is asked in both orders, so that a
+          preference for the first one cancels.
 
-Text in a kernel must not address the model, so it is shown canonical source only. The candidate
-comes last, as a difference from the anchor where that is shorter: all before it is the same for
-every candidate of an anchor, and a server that caches prefixes reads it once.
+The model reads canonical source only, so that text in a kernel cannot address it. The candidate
+comes last, as a difference from the anchor if that is shorter. The prompt before it is the same for
+every candidate of an anchor, so a server that caches prefixes reads it once.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import difflib
 import math
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from itertools import chain
 from string import Template, ascii_uppercase
 from typing import Any, Literal, get_args
 
@@ -26,13 +27,13 @@ from kernelcast.canonical import C_FAMILY, canonical_source
 from kernelcast.distribution import Distribution
 from kernelcast.errors import SetupError
 from kernelcast.llm import (
+    Answer,
     Client,
     Endpoint,
     Message,
     Price,
     Reply,
     Request,
-    Sample,
     device_text,
     evidence_text,
     problem_text,
@@ -51,10 +52,10 @@ from kernelcast.types import (
 
 Way = Literal["reasoned", "direct", "pairwise"]
 
-_BINS = {each.name: each for each in (DEFAULT_BINS, PAPER_BINS)}
+_BINS = {bins.name: bins for bins in (DEFAULT_BINS, PAPER_BINS)}
 _POINTS = 100
 _RATIONALE_CHARACTERS = 200
-# Cheating is left out: it is what verification finds, not what an honest reading forecasts.
+# Cheating is left out: verification finds it, a forecast does not.
 _CAUSES = (
     FailureKind.COMPILE_ERROR,
     FailureKind.WRONG_RESULT,
@@ -62,16 +63,16 @@ _CAUSES = (
     FailureKind.TIMEOUT,
 )
 _TOP_LOGPROBS = 20
-_LEAST_MASS = 0.01  # of the answers asked for, or the letter was none of them
+_LEAST_MASS = 0.01  # below this probability of all letters, the answer is unreadable
 _CONTEXT_LINES = 2
-# Which of two is faster says nothing of how much: half an octave is what edits bring.
+# A pairwise answer has no size. Edits typically change the time by half an octave.
 _PAIRWISE_SPREAD_LOG2 = 0.5
 
 
 class LlmForecaster:
-    """Forecasts by asking an OpenAI-compatible endpoint; further options are `llm.Endpoint`'s.
+    """Forecaster that asks an OpenAI-compatible endpoint; other options are `llm.Endpoint`'s.
 
-    `samples` reasoned answers are pooled; to differ, they need a `temperature` above 0.
+    `samples` reasoned answers are pooled. They differ only with a `temperature` above 0.
     """
 
     name = "llm"
@@ -121,31 +122,32 @@ class LlmForecaster:
 
     @property
     def price(self) -> Price:
-        """What the model's tokens cost, and who says so."""
+        """The price of the model's tokens, with its source."""
         return self._client.price
 
     def quote(self, queries: Sequence[Query]) -> Spend:
-        """The most that the forecasts can cost, with every retry needed."""
-        quotes = [self._client.quote(each) for query in queries for each in self.requests(query)]
+        """Return the highest possible cost of the forecasts, with all retries."""
+        requests = [request for query in queries for request in self.requests(query)]
+        quotes = [self._client.quote(request) for request in requests]
         return {
-            Resource.FORECAST_TOKENS: float(sum(each.tokens for each in quotes)),
-            Resource.FORECAST_USD: sum(each.usd for each in quotes),
+            Resource.FORECAST_TOKENS: float(sum(quote.tokens for quote in quotes)),
+            Resource.FORECAST_USD: sum(quote.usd for quote in quotes),
         }
 
     def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
-        """One forecast a query; an answer that cannot be read becomes a uniform one."""
+        """Return one forecast per query; an unreadable answer becomes a uniform one."""
         requests = [self.requests(query) for query in queries]
-        replies = iter(self._client.ask_many(each for asked in requests for each in asked))
+        replies = iter(self._client.ask_many(chain.from_iterable(requests)))
         return [
             self._read(query, [next(replies) for _ in asked])
             for query, asked in zip(queries, requests, strict=True)
         ]
 
     def learn(self, observations: Sequence[Observation]) -> None:
-        """Nothing: what the model knows does not change during a run."""
+        """Do nothing: the model does not change during a run."""
 
     def requests(self, query: Query) -> list[Request]:
-        """What is asked about a query, word for word."""
+        """Return the requests for a query."""
         prompts = [self._prompted(query)]
         if self._ask == "pairwise":
             prompts.append(self._prompted(query, candidate_first=True))
@@ -162,23 +164,21 @@ class LlmForecaster:
             for messages in prompts
         ]
 
-    # ------------------------------------------------------------------------------- asking
-
     def _prompted(self, query: Query, *, candidate_first: bool = False) -> list[Message]:
         entry = query.problem.entry
-        anchor, candidate = (_shown(each, entry) for each in (query.anchor, query.candidate))
-        told = [
+        anchor, candidate = (_shown(kernel, entry) for kernel in (query.anchor, query.candidate))
+        pair = [
             (evidence_text(query.anchor_evidence), anchor),
             (evidence_text(query.evidence), candidate),
         ]
-        (first_evidence, first), (second_evidence, second) = told[:: -1 if candidate_first else 1]
+        (first_evidence, first), (second_evidence, second) = pair[:: -1 if candidate_first else 1]
         user = self._user.safe_substitute(
             problem=_task_text(query.problem),
             device=device_text(query.device),
             anchor_speed=_speed_text(query),
-            anchor_evidence=told[0][0],
+            anchor_evidence=pair[0][0],
             anchor=anchor,
-            candidate_evidence=told[1][0],
+            candidate_evidence=pair[1][0],
             candidate=_shortest(anchor, candidate),
             first_evidence=first_evidence,
             first=first,
@@ -187,17 +187,13 @@ class LlmForecaster:
         )
         return [{"role": "system", "content": self._system}, {"role": "user", "content": user}]
 
-    # ------------------------------------------------------------------------------ reading
-
     def _read(self, query: Query, replies: Sequence[Reply]) -> Forecast:
         if self._ask == "pairwise":
             chances, density, total = self._read_pair(replies)
         else:
-            outcomes = [self._outcomes(each) for each in replies[0].samples]
-            readable = [each for each in outcomes if each]
-            chances, density, total = self._pool(readable)
-        sample = replies[0].best
-        rationale = (sample.parsed or {}).get("rationale", "")
+            shares = [self._shares(answer) for answer in replies[0].samples]
+            chances, density, total = self._pool([share for share in shares if share])
+        rationale = (replies[0].parsed or {}).get("rationale", "")
         reason = replies[0].error or "the answer is none of those asked for"
         return Forecast(
             forecaster=self.name,
@@ -211,38 +207,38 @@ class LlmForecaster:
             rationale=reason if total is None else f"{rationale}"[:_RATIONALE_CHARACTERS],
         )
 
-    def _outcomes(self, sample: Sample) -> list[float]:
-        """The probability of each outcome as it was given; empty where it cannot be read."""
+    def _shares(self, answer: Answer) -> list[float]:
+        """Read the probability of each outcome; return an empty list if that is impossible."""
         if self._ask == "direct":
-            return _letter_chances(sample, self._letters)
-        return [each / _POINTS for each in _points(sample.parsed, self._keys)]
+            return _letter_chances(answer, self._letters)
+        return [points / _POINTS for points in _points(answer.parsed, self._keys)]
 
     def _pool(
-        self, samples: Sequence[Sequence[float]]
+        self, answers: Sequence[Sequence[float]]
     ) -> tuple[dict[FailureKind, float], Distribution, float | None]:
-        """The mean of the samples, each brought to sum to 1 first."""
-        if not samples:
+        """Return the mean of the answers, each scaled to sum to 1 first."""
+        if not answers:
             uniform = Distribution.from_bins(self._bins, [1.0] * self._bins.count)
             return dict.fromkeys(_CAUSES, 0.0), uniform, None
-        shares = [[each / sum(sample) for each in sample] for sample in samples]
-        pooled = [math.fsum(column) / len(shares) for column in zip(*shares, strict=True)]
+        scaled = [[share / sum(answer) for share in answer] for answer in answers]
+        pooled = [math.fsum(column) / len(scaled) for column in zip(*scaled, strict=True)]
         by_bin = pooled[len(_CAUSES) :]
         density = Distribution.from_bins(
             self._bins, by_bin if any(by_bin) else [1.0] * self._bins.count
         )
-        total = math.fsum(map(math.fsum, samples)) / len(samples)
+        total = math.fsum(map(math.fsum, answers)) / len(answers)
         return dict(zip(_CAUSES, pooled, strict=False)), density, total
 
     def _read_pair(
         self, replies: Sequence[Reply]
     ) -> tuple[dict[FailureKind, float], Distribution, float | None]:
-        """P(the candidate is faster): it is B in the first order and A in the second."""
-        found = [_letter_chances(reply.best, "AB") for reply in replies]
+        """Read P(the candidate is faster): it is B in the first order and A in the second."""
+        chances = [_letter_chances(reply.best, "AB") for reply in replies]
         wide = Distribution.normal(0.0, _PAIRWISE_SPREAD_LOG2)
-        if not all(found):
+        if not all(chances):
             return {}, wide, None
-        (_, first), (second, _) = found
-        masses = [sum(each) for each in found]
+        (_, first), (second, _) = chances
+        masses = [sum(pair) for pair in chances]
         p_faster = (first / masses[0] + second / masses[1]) / 2.0
         return {}, _tilted(wide, p_faster), math.fsum(masses) / len(masses)
 
@@ -250,19 +246,19 @@ class LlmForecaster:
 def _shown(kernel: Kernel, entry: str) -> str:
     source = kernel.source
     if kernel.language in C_FAMILY:
-        # A recorded configuration is its template and values that a tuner gave the compiler.
-        stated = [f"#define {name} {value}\n" for name, value in (kernel.parameters or {}).items()]
-        source = "".join(each for each in stated if each not in source) + source
+        # A recorded configuration is a template and the values that a tuner gave the compiler.
+        values = [f"#define {name} {value}\n" for name, value in (kernel.parameters or {}).items()]
+        source = "".join(define for define in values if define not in source) + source
     return canonical_source(source, kernel.language, entry).strip()
 
 
 def _task_text(problem: Problem) -> str:
-    # A problem known by its kernels alone has no work or cases; zeros would be taken for facts.
+    # A problem that is known by its kernels alone has no work and no cases to describe.
     return problem_text(problem) if problem.arguments else f"{problem.name}: {problem.summary}"
 
 
 def _speed_text(query: Query) -> str:
-    """What is known of the anchor's speed; recorded kernels often have no time, only a ratio."""
+    """Describe the anchor's speed; recorded kernels often have a ratio but no time."""
     ratio = f"{2.0**query.anchor_log2_speedup:.3g} times as fast as the reference"
     if not math.isfinite(query.anchor_runtime_s):
         return ratio
@@ -270,7 +266,7 @@ def _speed_text(query: Query) -> str:
 
 
 def _shortest(anchor: str, candidate: str) -> str:
-    """The candidate, or how it differs from the anchor if that is less to read."""
+    """Return the candidate, or its difference from the anchor if that is shorter."""
     lines = list(
         difflib.unified_diff(
             anchor.splitlines(), candidate.splitlines(), lineterm="", n=_CONTEXT_LINES
@@ -283,7 +279,7 @@ def _shortest(anchor: str, candidate: str) -> str:
 
 
 def _tilted(density: Distribution, p_faster: float) -> Distribution:
-    """The density with the mass above 0 that is wanted, each side keeping its shape."""
+    """Scale both sides of 0 so that the mass above 0 is `p_faster`."""
     below = density.cdf(0.0)
     p_faster = min(max(p_faster, 1e-3), 1.0 - 1e-3)
     values = [
@@ -296,11 +292,11 @@ def _tilted(density: Distribution, p_faster: float) -> Distribution:
     return Distribution(knots=density.knots, cdf_values=tuple(values))
 
 
-def _letter_chances(sample: Sample, letters: str) -> list[float]:
-    """The probability of each letter as the first token; empty where hardly any mass is on them."""
-    if not sample.logprobs:
+def _letter_chances(answer: Answer, letters: str) -> list[float]:
+    """Return the probability of each letter as the first token, or [] if they have little mass."""
+    if not answer.logprobs:
         return []
-    first = sample.logprobs[0]
+    first = answer.logprobs[0]
     listed = {
         token: math.exp(logprob)
         for token, logprob in {first.token: first.logprob, **dict(first.top)}.items()
@@ -312,27 +308,27 @@ def _letter_chances(sample: Sample, letters: str) -> list[float]:
             chances[letter] += chance
     if sum(chances.values()) < _LEAST_MASS:
         return []
-    # Servers list the likeliest tokens only. That a letter is not among them rules nothing out:
-    # it may be as likely as the last that is, as far as the rest of the mass goes.
+    # Servers list only the likeliest tokens. An absent letter may be as likely as the last listed
+    # one, up to its share of the remaining mass.
     absent = sum(chance == 0.0 for chance in chances.values())
     rest = max(0.0, 1.0 - sum(listed.values())) / max(absent, 1)
     return [chance or min(rest, *listed.values()) for chance in chances.values()]
 
 
 def _points(answer: Mapping[str, Any] | None, keys: Sequence[str]) -> list[float]:
-    """The points of every outcome; empty if one is missing or is none, or all are 0."""
-    points = [(answer or {}).get(key) for key in keys]
-    readable = [
-        float(each)
-        for each in points
-        if isinstance(each, int | float) and not isinstance(each, bool) and 0 <= each <= _POINTS
+    """Return the points of every outcome, or [] if one is missing or invalid, or all are 0."""
+    values = [(answer or {}).get(key) for key in keys]
+    points = [
+        float(value)
+        for value in values
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _POINTS
     ]
-    return readable if len(readable) == len(points) and any(readable) else []
+    return points if len(points) == len(values) and any(points) else []
 
 
 def _schema(outcomes: Sequence[str]) -> dict[str, Any]:
-    # A bounded text, then whole numbers: the smallest model gets through to the end. Twice the
-    # bound takes llama.cpp's grammar minutes.
+    # With a bounded text and whole numbers, the smallest model reaches the end. llama.cpp's grammar
+    # takes minutes with twice the bound.
     points = {"type": "integer", "minimum": 0, "maximum": _POINTS}
     sentence = {"type": "string", "maxLength": _RATIONALE_CHARACTERS}
     return {
@@ -344,9 +340,10 @@ def _schema(outcomes: Sequence[str]) -> dict[str, Any]:
 
 
 def _sum(replies: Sequence[Reply]) -> Usage:
-    """They were asked for at once: the slowest is what was waited for."""
-    usages = [each.usage for each in replies]
-    return Usage.total(usages).model_copy(update={"seconds": max(each.seconds for each in usages)})
+    """Sum the usages; concurrent requests take as long as the slowest one."""
+    usages = [reply.usage for reply in replies]
+    slowest_s = max(usage.seconds for usage in usages)
+    return Usage.total(usages).model_copy(update={"seconds": slowest_s})
 
 
 def _prompt(name: str) -> Template:

@@ -1,17 +1,17 @@
 """A forecaster corrected by the run's own outcomes: widths, bias, P(failure), coverage.
 
-Whatever forecasts are made of, their errors on this problem, this device and this proposer show as
-soon as kernels are measured. Three corrections are fitted to them, each shrunk towards none at all
-so that ten outcomes cannot ruin a good forecaster:
+Measured kernels show a forecaster's errors on this problem, device and proposer. Three corrections
+are fitted to them, each shrunk towards no correction, so that ten outcomes cannot spoil a good
+forecaster:
 
-- a temperature and a shift of the density, by penalised likelihood over a grid; a forecaster that
-  learns errs less and less, so what it did long ago is forgotten;
-- a beta map of P(failure): logit -> a ln p - b ln(1 - p) + c, by a penalised logistic fit;
-- the width that keeps the 80% interval's coverage, tracked outcome by outcome (adaptive conformal
+- A scale and a shift of the density, by penalised likelihood over a grid. Old errors are forgotten,
+  because a forecaster that learns makes fewer of them.
+- A beta map of P(failure): logit -> a ln p - b ln(1 - p) + c, by a penalised logistic fit.
+- The width that keeps the 80% interval's coverage, updated with each outcome (adaptive conformal
   inference).
 
-Outcomes that were chosen for their forecasts are not a fair sample of all candidates, so each
-counts by the inverse of the probability with which it was chosen; audits count most.
+A policy chooses what to measure by the forecasts. To correct this bias, each outcome is weighted by
+the inverse of the probability of its choice. Audits have the largest weight.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _SCALES = 2.0 ** np.linspace(-1.5, 4.0, 23)
 _SHIFTS = np.array([-1.0, -0.6, -0.35, -0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0])
 _SCALE_PRIOR = 0.7  # standard deviation of ln scale before anything is known
 _SHIFT_PRIOR = 0.3  # of the shift, in octaves
-# An outcome that the forecast ruled out is an outlier of this weight and width, not a proof.
+# Share and width of the outliers, which bound the effect of an outcome far off the forecast.
 _OUTLIER_SHARE = 0.02
 _OUTLIER_WIDTH = 4.0
-_HALF_TRUSTED = 40  # outcomes after which a correction is made by half
-_MEMORY = 0.93  # what an outcome still counts after the next
+_HALF_TRUSTED = 40  # outcomes after which half of the correction is applied
+_MEMORY = 0.93  # factor on the weight of an outcome with each later one
 _BETA_PRIOR = 0.5
 _MOST_WEIGHT = 5.0
 _LEAST_CHANCE = 1e-3
@@ -55,7 +55,7 @@ _LOG_PRIOR = -(np.log(_SCALES)[:, None] ** 2) / (2.0 * _SCALE_PRIOR**2) - (
 
 
 class Calibration:
-    """What is known of a forecaster's errors, and the corrections that follow from it."""
+    """The errors of a forecaster, and the corrections fitted to them."""
 
     def __init__(self) -> None:
         self._log_likelihood = np.zeros_like(_LOG_PRIOR)
@@ -66,7 +66,7 @@ class Calibration:
         self.beta = np.array([1.0, 1.0, 0.0])
 
     def add(self, forecast: Forecast, log2_change: float | None, weight: float) -> None:
-        """Count one outcome: the log2 speedup against the anchor, or None for a failure."""
+        """Add one outcome: the log2 speedup against the anchor, or None for a failure."""
         weight = min(weight, _MOST_WEIGHT)
         p_failure = min(max(1.0 - forecast.p_ok, _LEAST_CHANCE), 1.0 - _LEAST_CHANCE)
         self._chances.append((p_failure, float(log2_change is None), weight))
@@ -81,13 +81,13 @@ class Calibration:
         self._timed += 1
         posterior = _LOG_PRIOR + self._log_likelihood
         best = np.unravel_index(int(np.argmax(posterior)), posterior.shape)
-        # The likeliest of a few outcomes is soon far off: it is approached as they become many.
+        # The best fit to a few outcomes is noisy, so it is applied in part until there are many.
         share = self._timed**2 / (self._timed**2 + _HALF_TRUSTED**2)
         self.scale = float(_SCALES[best[0]] ** share)
         self.shift = float(_SHIFTS[best[1]] * share)
 
     def refit(self) -> None:
-        """Fit the map of P(failure) to what was counted."""
+        """Fit the map of P(failure) to the outcomes so far."""
         p, failed, weight = np.array(self._chances).T
         features = np.stack([np.log(p), -np.log1p(-p), np.ones_like(p)])
         none = np.array([1.0, 1.0, 0.0])
@@ -103,14 +103,14 @@ class Calibration:
         self.beta = minimize(loss, self.beta, jac=True, method="L-BFGS-B", bounds=bounds).x
 
     def density(self, forecast: Distribution) -> Distribution:
-        """The forecast with the width and the place that outcomes so far speak for."""
+        """Return the forecast with corrected scale, shift and width."""
         factor = self.scale * math.exp(self._tracked)
-        return (
-            forecast if factor == 1.0 and not self.shift else _moved(forecast, factor, self.shift)
-        )
+        if factor == 1.0 and not self.shift:
+            return forecast
+        return forecast.widen(factor).shift(self.shift)
 
     def failure(self, chances: Mapping[FailureKind, float]) -> dict[FailureKind, float]:
-        """P(failure by cause), corrected as a whole and shared out as before."""
+        """Correct the sum of P(failure), and keep the shares of the causes."""
         total = sum(chances.values())
         if total <= 0.0 or not self._chances:
             return dict(chances)
@@ -119,12 +119,8 @@ class Calibration:
         return {kind: chance * corrected / total for kind, chance in chances.items()}
 
 
-def _moved(density: Distribution, factor: float, shift: float) -> Distribution:
-    return density.widen(factor).shift(shift)
-
-
 def _log_densities(density: Distribution, outcome: float) -> Floats:
-    """Log density of the outcome for every scale and shift of the grid."""
+    """Return the log density of the outcome for every scale and shift of the grid."""
     median = density.quantile(0.5)
     unscaled = median + (outcome - _SHIFTS[None, :] - median) / _SCALES[:, None]
     likelihood = density.density(unscaled) / _SCALES[:, None]
@@ -133,10 +129,10 @@ def _log_densities(density: Distribution, outcome: float) -> Floats:
 
 
 class RecalibratedForecaster:
-    """Another forecaster (`of`: its name and options), corrected by what came of its forecasts.
+    """Corrects another forecaster (`of`: its name and options) by the outcomes of its forecasts.
 
-    It learns from the forecast in each observation, so a resumed run ends up with the same
-    corrections as one that was never interrupted.
+    It learns from the forecast in each observation, so a resumed run has the same corrections as an
+    uninterrupted one.
     """
 
     name = "recalibrated"
@@ -150,20 +146,22 @@ class RecalibratedForecaster:
         self._calibration = Calibration()
 
     def quote(self, queries: Sequence[Query]) -> Spend:
-        """What the inner forecaster asks for."""
+        """Return the inner forecaster's quote."""
         return self._inner.quote(queries)
 
     def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
-        """The inner forecasts, corrected; each keeps what it was before."""
-        return [self._corrected(each) for each in consult(self._inner, queries)]
+        """Return the corrected forecasts; each keeps the uncorrected one."""
+        return [self._corrected(forecast) for forecast in consult(self._inner, queries)]
 
     def learn(self, observations: Sequence[Observation]) -> None:
-        """Take in the errors of the forecasts that came with their outcomes, then teach within."""
-        # An objection says that it is not worth measuring, and its tie is no forecast of a speed.
-        judged = [each for each in observations if each.forecast and not each.forecast.objection]
-        for observation in judged:
+        """Add the errors of the observations' forecasts, then let the inner forecaster learn."""
+        judged = 0
+        for observation in observations:
             forecast = observation.forecast
-            assert forecast is not None
+            # The tie of an objection is not a forecast of the speed.
+            if forecast is None or forecast.objection:
+                continue
+            judged += 1
             raw = forecast.uncorrected or forecast
             log2_speedup = observation.measurement.log2_speedup
             change = None if log2_speedup is None else log2_speedup - raw.anchor_log2_speedup

@@ -1,4 +1,4 @@
-"""What the user states: where a model is, and what it is asked."""
+"""A model's endpoint and a request to it, as the user states them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from kernelcast.llm._prices import Price, price_of
 from kernelcast.llm._replies import Message, Schema
 from kernelcast.types import Record
 
+_ADDRESS = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/.*)?", re.ASCII)
+
 
 class Endpoint(Record):
-    """Where a model is, what it costs and how patient to be.
+    """Address, price and limits of a model.
 
-    A key is named, never given: `api_key_env` is a variable; `api_key_file` is a path and goes
-    before it. Prices that are None are looked up. Ollama heeds only `max_tokens`, reasoning
-    models of OpenAI only `max_completion_tokens`; others take either, hence `output_limit`. With a
-    `cassette`, recorded replies are given again; "record" asks the server for what is missing.
+    The key itself is not a field: `api_key_file` is a path, `api_key_env` the variable that is read
+    if there is no file. Prices that are None are looked up. `output_limit` exists because Ollama
+    reads only `max_tokens`, and OpenAI's reasoning models only `max_completion_tokens`. A
+    `cassette` replays recorded replies; with mode "record" the server answers the missing ones.
     """
 
-    # A key put into the wrong field must not be printed with the complaint about it.
+    # A key in the wrong field must not be printed in the error message.
     model_config = ConfigDict(hide_input_in_errors=True)
 
     base_url: str
@@ -47,9 +49,7 @@ class Endpoint(Record):
     def _is_an_address_without_secrets(cls, url: str) -> str:
         if set("@?#") & set(url):
             raise ValueError("keys do not belong in an address, which is stored: use api_key_env")
-        if not re.fullmatch(
-            r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/.*)?", url, re.ASCII
-        ):
+        if not _ADDRESS.fullmatch(url):
             raise ValueError("an address looks like http://localhost:8000/v1")
         return url
 
@@ -57,18 +57,20 @@ class Endpoint(Record):
     @classmethod
     def _is_a_name(cls, name: str) -> str:
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-            raise ValueError(
-                "it names an environment variable; the key itself does not belong here"
-            )
+            raise ValueError("it names an environment variable, and must not be the key itself")
         return name
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """The endpoint that a component's recorded options describe."""
+        """Build the endpoint from a component's options.
+
+        Raises:
+            SetupError: The options do not describe an endpoint.
+        """
         try:
             return cls.model_validate(options)
         except ValidationError as error:
-            wrong = "; ".join(f"{each['loc'][0]}: {each['msg']}" for each in error.errors())
+            wrong = "; ".join(f"{fault['loc'][0]}: {fault['msg']}" for fault in error.errors())
             known = ", ".join(cls.model_fields)
             raise SetupError(
                 f"the options do not describe a model endpoint ({wrong}); an endpoint has {known}"
@@ -76,19 +78,19 @@ class Endpoint(Record):
 
     @property
     def price(self) -> Price:
-        """What its tokens cost."""
-        stated = (self.usd_per_million_input_tokens, self.usd_per_million_output_tokens)
-        if stated == (None, None):
+        """The price of its tokens."""
+        in_usd, out_usd = self.usd_per_million_input_tokens, self.usd_per_million_output_tokens
+        if in_usd is None and out_usd is None:
             return price_of(self.base_url, self.model)
-        return Price(input=stated[0] or 0.0, output=stated[1] or 0.0, source="stated by the user")
+        return Price(input=in_usd or 0.0, output=out_usd or 0.0, source="stated by the user")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One question. With a schema, the answer is to be a JSON object that fits it.
+    """One question. With a schema, the answer must be a JSON object that fits it.
 
-    A seed or temperature of None is not sent: some models refuse any but their own. Samples are
-    separate questions with seeds one apart: many servers cannot give several answers to one.
+    A seed or temperature of None is not sent, because some models refuse them. Each sample is a
+    separate request with its own seed, because many servers give one answer per request.
     """
 
     messages: Sequence[Message]

@@ -1,11 +1,12 @@
-"""When to ask, when to ask again and when to stop asking: rate limits, waits, the breaker.
+"""Rate limits, waits between attempts, and the circuit breaker.
 
-Everything here runs on the client's event loop, so that nothing needs a lock.
+Everything here runs on the client's event loop, so nothing needs a lock.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -19,29 +20,29 @@ COOL_DOWN_S = 30.0
 
 
 def backoff_s(attempt: int) -> float:
-    """A wait after the attempt of this number: anything up to a bound that doubles each time."""
+    """Draw the wait after an attempt: uniform up to a bound that doubles with each attempt."""
     ceiling = min(FIRST_BACKOFF_S * 2.0 ** (attempt - 1), LONGEST_WAIT_S)
-    return random.uniform(0.0, ceiling)  # noqa: S311 - spreads load, guards nothing
+    return random.uniform(0.0, ceiling)  # noqa: S311 - not for security
 
 
 def retry_after_s(headers: Mapping[str, str], now_s: float) -> float:
-    """The wait that a server names, in (milli)seconds or as a date, up to the longest we keep."""
+    """Read the wait that a server names, in (milli)seconds or as a date, up to the longest wait."""
     for header, unit_s in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        told = headers.get(header, "")
+        value = headers.get(header, "")
         try:
-            wait_s = float(told) * unit_s
+            wait_s = float(value) * unit_s
         except ValueError:
             try:
-                wait_s = parsedate_to_datetime(told).timestamp() - now_s
+                wait_s = parsedate_to_datetime(value).timestamp() - now_s
             except (ValueError, OverflowError):
                 continue
-        if wait_s == wait_s:  # not a NaN
+        if not math.isnan(wait_s):
             return min(max(0.0, wait_s), LONGEST_WAIT_S)
     return 0.0
 
 
 class Bucket:
-    """A limit of so many per minute, of which up to a second's worth may come at once."""
+    """A limit per minute. A burst of up to one second's share is allowed."""
 
     def __init__(
         self, per_minute: float | None, clock: Callable[[], float] = time.monotonic
@@ -53,7 +54,7 @@ class Bucket:
         self._at_s = clock()
 
     def delay_s(self, amount: float) -> float:
-        """Take so much now, and how long to wait until it was there to be taken."""
+        """Take an amount, and return how long to wait before using it."""
         if self._per_s is None:
             return 0.0
         now_s = self._clock()
@@ -63,10 +64,10 @@ class Bucket:
 
 
 class Breaker:
-    """Spares a server that fails: open after failures in a row, closed again by one that succeeds.
+    """Circuit breaker: opens after failures in a row, closes after one success.
 
-    While it is open, whoever comes waits for the one question that is let through after the
-    cool-down. Turning them away at once would only let a search rush through its candidates blind.
+    While it is open, requests wait for one probe after the cool-down. Failing them at once would
+    let a search decide about all its candidates without a forecast.
     """
 
     def __init__(self) -> None:
@@ -76,17 +77,17 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether the server failed too often in a row."""
+        """True if the server failed too often in a row."""
         return self._failures >= FAILURES_TO_OPEN
 
     def note(self, *, healthy: bool) -> None:
-        """Take in how the server did."""
+        """Record whether the server worked."""
         self._failures = 0 if healthy else self._failures + 1
         self._opened_at_s = time.monotonic()
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[bool]:
-        """A turn to ask; False where the server is still down, and nothing must be sent."""
+        """Wait until a request may be sent; yield False if the server is still down."""
         if not self.is_open:
             yield True
         elif self._probe is not None:

@@ -1,4 +1,4 @@
-"""What tokens cost: stated by the user, or by the table of a few well-known hosts, or unknown."""
+"""The price of tokens: from the user's table, from the table of well-known hosts, or unknown."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _DATED = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 
 class Price(Record):
-    """Dollars per million tokens, and where the figures are from.
+    """Dollars per million tokens, and the source of the figures.
 
-    `priced` is False where nobody states a price: dollars are then 0 and mean nothing.
+    `priced` is False if the price is unknown. Dollars are then 0 and mean nothing.
     """
 
     input: float = Field(default=0.0, ge=0)
@@ -32,12 +32,10 @@ class Price(Record):
     priced: bool = True
 
     def usd(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> float:
-        """The price of so many tokens, of which so many were read from the server's cache."""
+        """Return the cost of tokens; `cached_tokens` of the input came from the server's cache."""
         cached = self.input if self.cached_input is None else self.cached_input
-        fresh_tokens = input_tokens - cached_tokens
-        return (
-            fresh_tokens * self.input + cached_tokens * cached + output_tokens * self.output
-        ) / 1e6
+        input_usd = (input_tokens - cached_tokens) * self.input + cached_tokens * cached
+        return (input_usd + output_tokens * self.output) / 1e6
 
 
 class _Listed(Record):
@@ -50,7 +48,7 @@ class _Listed(Record):
 
 
 def price_of(base_url: str, model: str) -> Price:
-    """The price of a model: the user's own table first, then ours; a local server is free."""
+    """Look up a model's price: the user's table first, then ours. A local server is free."""
     host = urlsplit(base_url).hostname or ""
     names = {model, _DATED.sub("", model)}
     for listed in (*_own_table(), *_read(_OURS.read_text(), "prices.toml")):
@@ -71,7 +69,9 @@ def _own_table() -> tuple[_Listed, ...]:
     try:
         return _read(Path(path).expanduser().read_text(), path)
     except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(f"cannot read the prices in {path} ({error}): mend {PRICES_ENV}") from None
+        raise SetupError(
+            f"cannot read the prices in {path} ({error}): correct {PRICES_ENV}"
+        ) from None
 
 
 def _read(text: str, name: str) -> tuple[_Listed, ...]:

@@ -1,6 +1,6 @@
-"""What came back: the records of a reply, and reading a chat completion without trusting it.
+"""Replies of a model, and reading a chat completion without trusting it.
 
-Nothing here raises for what a server or a model wrote: what cannot be read has its outcome.
+Nothing here raises because of what a server or a model wrote: each fault has an outcome.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AliasPath, BaseModel, Field, ValidationError
 
 from kernelcast.types import Record, Usage
 
@@ -18,19 +18,20 @@ Message = Mapping[str, str]
 Schema = Mapping[str, Any]
 Outcome = Literal[
     "ok",  # an answer; with a schema, an object that fits it
-    "unparsed",  # an answer that is no such object, or was cut off before it became one
+    "unparsed",  # an answer that is not such an object, or is cut off
     "refused",  # the model declined
-    "too_large",  # the prompt is too long for the model, or the body for us
-    "timeout",  # nothing, or not everything, within the time allowed
+    "too_large",  # the prompt is too long for the model, or the body is too large
+    "timeout",  # no complete answer within the time limit
     "cut",  # the connection ended before the answer did
-    "bad_content",  # a success that is no chat completion
+    "bad_content",  # HTTP success, but not a chat completion
     "rate_limited",  # 429 to the last attempt
     "server_error",  # 5xx to the last attempt, or a failure behind a gateway
-    "unavailable",  # not reached any more, or left in peace because it kept failing
+    "unavailable",  # no connection, or no request sent because the server kept failing
 ]
-SAID: frozenset[Outcome] = frozenset({"ok", "unparsed", "refused"})
+ANSWERED: frozenset[Outcome] = frozenset({"ok", "unparsed", "refused"})
 
 _MOST_OBJECTS = 1000  # braces in a long text that are tried as the start of an object
+_LONGEST_ERROR = 300
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
@@ -43,15 +44,15 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 class TokenLogprob(Record):
-    """A token with its log probability, and the likeliest at its place, best first."""
+    """A token with its log probability, and the likeliest tokens at its place, best first."""
 
     token: str
     logprob: float
     top: tuple[tuple[str, float], ...] = ()
 
 
-class Sample(Record):
-    """One answer. `parsed` may hold an object that does not fit the schema: `error` says so."""
+class Answer(Record):
+    """One answer. `parsed` may hold an object that does not fit the schema; `error` says so."""
 
     outcome: Outcome
     text: str = ""
@@ -61,50 +62,41 @@ class Sample(Record):
 
 
 class Reply(Record):
-    """What became of a request: its samples, and what they cost.
+    """The result of a request: one answer per sample, and the cost of all.
 
-    The usage is `unknown` where an attempt ended without anybody telling what it took (a late
-    answer, a cut connection): it is charged as if it took all it might.
+    The usage is `unknown` if an attempt ended without a token count (a late answer, a cut
+    connection). Such an attempt is charged at its maximum.
     """
 
-    samples: tuple[Sample, ...]
+    samples: tuple[Answer, ...]
     usage: Usage
     cached_input_tokens: int = 0
     attempts: int
 
     @property
-    def best(self) -> Sample:
-        """The first sample that is fine, or else the first."""
-        fine = [sample for sample in self.samples if sample.outcome == "ok"]
-        return (fine or self.samples)[0]
+    def best(self) -> Answer:
+        """The first answer that is ok, or else the first answer."""
+        return next((answer for answer in self.samples if answer.outcome == "ok"), self.samples[0])
 
     @property
     def outcome(self) -> Outcome:
-        """How it went."""
+        """The outcome of the best answer."""
         return self.best.outcome
 
     @property
     def text(self) -> str:
-        """The answer's text, or the arguments of its tool call."""
+        """The text of the best answer, or the arguments of its tool call."""
         return self.best.text
 
     @property
     def parsed(self) -> dict[str, Any] | None:
-        """The JSON object in the answer, if there is one."""
+        """The JSON object in the best answer, if it has one."""
         return self.best.parsed
 
     @property
     def error(self) -> str:
-        """Why it is not `ok`."""
+        """The reason why the outcome is not `ok`."""
         return self.best.error
-
-    @property
-    def logprobs(self) -> tuple[TokenLogprob, ...]:
-        """The answer's tokens, where they were asked for and given."""
-        return self.best.logprobs
-
-
-# ------------------------------------------------------------------------------------- reading
 
 
 @dataclass(frozen=True)
@@ -116,56 +108,6 @@ class Tokens:
     cached: int
 
 
-@dataclass(frozen=True)
-class Read:
-    """A body as far as it can be read; `tokens` is None where the server does not tell."""
-
-    sample: Sample
-    tokens: Tokens | None = None
-
-
-def read_completion(body: bytes, schema: Schema | None, max_output_tokens: int) -> Read:
-    """The first choice of a chat completion and the tokens it took."""
-    try:
-        completion = json.loads(body)
-    except (ValueError, RecursionError):
-        return Read(Sample(outcome="bad_content", error="the body is not JSON"))
-    if not isinstance(completion, dict):
-        return Read(Sample(outcome="bad_content", error="the body is no chat completion"))
-    tokens = _tokens(completion)
-    try:
-        choice = _Choice.model_validate(completion["choices"][0])
-    except (LookupError, TypeError, ValidationError):
-        if completion.get("error"):
-            told = f"the server reports a failure: {completion['error']}"[:300]
-            return Read(Sample(outcome="server_error", error=told), tokens)
-        error = "the body holds no choice of a chat completion"
-        return Read(Sample(outcome="bad_content", error=error), tokens)
-    # Gateways report a failure of the model behind them as a success.
-    if choice.finish_reason == "error":
-        failed = Sample(outcome="server_error", error="the server reports that the model failed")
-        return Read(failed, tokens)
-    sample = _sample(choice, schema)
-    if sample.outcome == "unparsed" and choice.finish_reason == "length":
-        error = f"the answer was cut off at max_output_tokens = {max_output_tokens}"
-        sample = sample.model_copy(update={"error": error})
-    return Read(sample, tokens)
-
-
-class _Function(BaseModel):
-    arguments: str
-
-
-class _Call(BaseModel):
-    function: _Function
-
-
-class _Said(BaseModel):
-    content: str | None = None
-    refusal: str | None = None
-    tool_calls: list[_Call] | None = None
-
-
 class _Likely(BaseModel):
     token: str
     logprob: float
@@ -175,25 +117,56 @@ class _Token(_Likely):
     top_logprobs: list[_Likely] | None = None
 
 
-class _Logprobs(BaseModel):
-    content: list[_Token] | None = None
+def _at(key: str, *path: str | int) -> Any:
+    return Field(default=None, validation_alias=AliasPath(key, *path))
 
 
 class _Choice(BaseModel):
-    message: _Said
+    """The fields of a chat completion's choice that are read."""
+
+    message: dict[str, Any]
+    content: str | None = _at("message", "content")
+    refusal: str | None = _at("message", "refusal")
+    tool_arguments: str | None = _at("message", "tool_calls", 0, "function", "arguments")
     finish_reason: str | None = None
-    logprobs: _Logprobs | None = None
-
-
-class _Cached(BaseModel):
-    cached_tokens: int | None = None
+    tokens: list[_Token] | None = _at("logprobs", "content")
 
 
 class _Usage(BaseModel):
     prompt_tokens: int = Field(ge=0)
     completion_tokens: int = Field(ge=0)
-    prompt_tokens_details: _Cached | None = None
+    cached_tokens: int | None = _at("prompt_tokens_details", "cached_tokens")
     prompt_cache_hit_tokens: int | None = None  # DeepSeek's name for it
+
+
+def read_completion(
+    body: bytes, schema: Schema | None, max_output_tokens: int
+) -> tuple[Answer, Tokens | None]:
+    """Read the first choice of a chat completion, and its tokens if the server counts them."""
+    try:
+        completion = json.loads(body)
+    except (ValueError, RecursionError):
+        return Answer(outcome="bad_content", error="the body is not JSON"), None
+    if not isinstance(completion, dict):
+        return Answer(outcome="bad_content", error="the body is not a chat completion"), None
+    tokens = _tokens(completion)
+    try:
+        choice = _Choice.model_validate(completion["choices"][0])
+    except (LookupError, TypeError, ValidationError):
+        if completion.get("error"):
+            error = f"the server reports a failure: {completion['error']}"[:_LONGEST_ERROR]
+            return Answer(outcome="server_error", error=error), tokens
+        error = "the body holds no choice of a chat completion"
+        return Answer(outcome="bad_content", error=error), tokens
+    # Gateways report a failure of the model behind them as a success.
+    if choice.finish_reason == "error":
+        error = "the server reports that the model failed"
+        return Answer(outcome="server_error", error=error), tokens
+    answer = _answer(choice, schema)
+    if answer.outcome == "unparsed" and choice.finish_reason == "length":
+        error = f"the answer was cut off at max_output_tokens = {max_output_tokens}"
+        answer = answer.model_copy(update={"error": error})
+    return answer, tokens
 
 
 def _tokens(completion: Mapping[str, Any]) -> Tokens | None:
@@ -201,46 +174,40 @@ def _tokens(completion: Mapping[str, Any]) -> Tokens | None:
         usage = _Usage.model_validate(completion.get("usage"))
     except ValidationError:
         return None
-    details = usage.prompt_tokens_details or _Cached()
-    cached = details.cached_tokens or usage.prompt_cache_hit_tokens or 0
+    cached = usage.cached_tokens or usage.prompt_cache_hit_tokens or 0
     cached = min(max(cached, 0), usage.prompt_tokens)
     return Tokens(usage.prompt_tokens, usage.completion_tokens, cached)
 
 
-def _sample(choice: _Choice, schema: Schema | None) -> Sample:
-    said = choice.message
-    text = said.tool_calls[0].function.arguments if said.tool_calls else said.content or ""
+def _answer(choice: _Choice, schema: Schema | None) -> Answer:
+    text = choice.tool_arguments or choice.content or ""
     logprobs = tuple(
         TokenLogprob(
-            token=each.token,
-            logprob=each.logprob,
-            top=tuple((top.token, top.logprob) for top in each.top_logprobs or ()),
+            token=token.token,
+            logprob=token.logprob,
+            top=tuple((top.token, top.logprob) for top in token.top_logprobs or ()),
         )
-        for each in (choice.logprobs and choice.logprobs.content) or ()
+        for token in choice.tokens or ()
     )
-    if said.refusal or choice.finish_reason == "content_filter":
-        reason = f"the model declined: {said.refusal or 'its filter of contents'}"[:300]
-        return Sample(outcome="refused", text=text, error=reason, logprobs=logprobs)
-    if schema is None:
-        return Sample(outcome="ok", text=text, logprobs=logprobs)
-    parsed = find_object(text, schema)
-    error = "the answer is not a JSON object" if parsed is None else misfit(parsed, schema)
-    return Sample(
-        outcome="unparsed" if error else "ok",
-        text=text,
-        parsed=parsed,
-        error=error,
-        logprobs=logprobs,
-    )
+    outcome: Outcome = "ok"
+    parsed, error = None, ""
+    if choice.refusal or choice.finish_reason == "content_filter":
+        outcome = "refused"
+        error = f"the model declined: {choice.refusal or 'content filter'}"[:_LONGEST_ERROR]
+    elif schema is not None:
+        parsed = find_object(text, schema)
+        error = "the answer is not a JSON object" if parsed is None else misfit(parsed, schema)
+        outcome = "unparsed" if error else "ok"
+    return Answer(outcome=outcome, text=text, parsed=parsed, error=error, logprobs=logprobs)
 
 
 def find_object(text: str, schema: Schema) -> dict[str, Any] | None:
-    """The JSON object in a text that may wrap it in thoughts and prose: the last that fits."""
+    """Find the last JSON object in a text that fits the schema, or else the last object."""
     best, best_fits = None, False
-    for found in _objects(text):
-        fits = not misfit(found, schema)
+    for candidate in _objects(text):
+        fits = not misfit(candidate, schema)
         if fits or not best_fits:
-            best, best_fits = found, fits
+            best, best_fits = candidate, fits
     return best
 
 
@@ -261,10 +228,10 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 def misfit(value: Any, schema: Schema, where: str = "the answer") -> str:
-    """Why a value does not fit a schema; empty if it does.
+    """Say why a value does not fit a schema; return an empty text if it does.
 
-    Types, required keys, choices and ranges are checked. Lengths and surplus keys are forgiven: no
-    reader of an answer stumbles over them.
+    Types, required keys, choices and ranges are checked. Lengths and surplus keys are not: they
+    harm no reader of an answer.
     """
     if not _is_of_type(value, schema):
         return f"{where} is not of type {schema['type']}"
@@ -286,8 +253,8 @@ def misfit(value: Any, schema: Schema, where: str = "the answer") -> str:
             if wrong := misfit(value[key], of_key, f"{key} in {where}"):
                 return wrong
     if isinstance(value, list) and "items" in schema:
-        for each in value:
-            if wrong := misfit(each, schema["items"], f"an item of {where}"):
+        for item in value:
+            if wrong := misfit(item, schema["items"], f"an item of {where}"):
                 return wrong
     return ""
 

@@ -1,6 +1,6 @@
-"""The wire: a request as servers take it, and a connection that trusts no response.
+"""The request body, and a connection that does not trust responses.
 
-A response is read up to a bound, unpacked never, and cleaned of keys before anybody else sees it.
+A response is read up to a limit, never decompressed, and redacted before other code reads it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernelcast.llm._replies import Outcome
 
 MOST_BODY_BYTES = 8 * 2**20
 _MOST_ERROR_BYTES = 2**16
-# How an object is asked for, best first; a server that refuses one is asked by the next.
+# The ways to ask for a JSON object, best first. A server that refuses one gets the next.
 FORMS = ("json_schema", "tool_call", "text")
 _CONNECT_S = 10.0
 # The SDK insists on a key; servers without authentication ignore it.
@@ -41,8 +41,8 @@ def request_body(endpoint: Endpoint, request: Request, form: str) -> dict[str, A
         return body
     schema = dict(request.schema)
     if form == "json_schema":
-        # No `strict`: hosted APIs refuse length limits under it, and local servers, whose small
-        # models need the limits, hold every answer to the schema anyway.
+        # No `strict`: hosted APIs refuse length limits with it, and small models of local servers
+        # need the limits.
         named = {"name": "answer", "schema": schema}
         body["response_format"] = {"type": "json_schema", "json_schema": named}
     elif form == "tool_call":
@@ -58,7 +58,7 @@ def request_body(endpoint: Endpoint, request: Request, form: str) -> dict[str, A
 
 
 class Unreadable(Exception):
-    """A response that is not read to its end, and the outcome that this is."""
+    """A response that is not read to its end, with its outcome."""
 
     def __init__(self, outcome: Outcome, message: str) -> None:
         super().__init__(message)
@@ -66,8 +66,8 @@ class Unreadable(Exception):
 
 
 def connect(sdk: Any, endpoint: Endpoint) -> Any:
-    """The SDK's client over such a connection."""
-    # The SDK changed its HTTP package from httpx to httpx2; the one it has is the one to build on.
+    """Build the SDK's client over a guarded connection."""
+    # The SDK changed its HTTP package from httpx to httpx2; use the one that it imports.
     http: Any = importlib.import_module(
         sdk.DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0]
     )
@@ -87,7 +87,7 @@ def connect(sdk: Any, endpoint: Endpoint) -> Any:
                     raise Unreadable(
                         "too_large", f"the body is larger than {MOST_BODY_BYTES // 2**20} MiB"
                     )
-            # At once, because a key may lie across two chunks.
+            # In one piece, because a key may span two chunks.
             yield REDACTOR.data(bytes(body))
 
         async def aclose(self) -> None:
@@ -95,7 +95,9 @@ def connect(sdk: Any, endpoint: Endpoint) -> Any:
 
     async def guard(response: Any) -> None:
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise Unreadable("bad_content", "the body is compressed, which was not asked for")
+            raise Unreadable(
+                "bad_content", "the body is compressed, although no compression was requested"
+            )
         for name, value in response.headers.items():
             if value != REDACTOR.text(value):
                 response.headers[name] = REDACTOR.text(value)
@@ -106,12 +108,12 @@ def connect(sdk: Any, endpoint: Endpoint) -> Any:
     client = sdk.AsyncOpenAI(
         base_url=endpoint.base_url,
         api_key=key or _NO_KEY,
-        # A few bytes can unpack to gigabytes, so nothing packed is asked for or taken.
+        # A few compressed bytes can expand to gigabytes.
         default_headers={"accept-encoding": "identity"},
-        # The SDK's own retries would spend what the ledger cannot see.
+        # The ledger would not see the cost of the SDK's own retries.
         max_retries=0,
         timeout=timeout,
-        # A redirect would carry the question, and perhaps the key, to somewhere nobody named.
+        # A redirect could send the question and the key to a host that the user did not name.
         http_client=sdk.DefaultAsyncHttpxClient(
             verify=_certificates(http),
             timeout=timeout,
@@ -119,12 +121,12 @@ def connect(sdk: Any, endpoint: Endpoint) -> Any:
             event_hooks={"response": [guard]},
         ),
     )
-    # The SDK takes these from the environment; they are OpenAI's and no other host's business.
+    # The SDK reads these from the environment. Other hosts must not see them.
     client.organization = client.project = None
     return client
 
 
 @cache
 def _certificates(http: ModuleType) -> Any:
-    # Read once a process: it takes a tenth of a second, all else about a client takes none.
+    # Loading them takes a tenth of a second, so this happens once per process.
     return http.create_ssl_context()

@@ -1,4 +1,4 @@
-"""How facts are put to a model, the same way by every part that asks one."""
+"""Texts that describe problems, devices, evidence and history to a model."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ _LONGEST_OUTCOME = 120
 
 
 def problem_text(problem: Problem) -> str:
-    """A problem as models are told it: what is computed, the signature's arrays, each timed case.
+    """Describe a problem: the computation, the signature's arrays, the timed cases.
 
-    Dimensions follow the arrays in the signature of every language.
+    In the signature of every language, the dimensions follow the arrays.
     """
     arrays = [
-        f"- {each.name}: {each.role}, {each.dtype}[{', '.join(each.shape)}]"
-        for each in problem.arguments
+        f"- {array.name}: {array.role}, {array.dtype}[{', '.join(array.shape)}]"
+        for array in problem.arguments
     ]
     cases = []
     for case in problem.timed_cases:
         dimensions = ", ".join(f"{name}={size}" for name, size in case.dimensions.items())
         shapes = ", ".join(
-            f"{each.name}{list(each.extent(case.dimensions))}" for each in problem.arguments
+            f"{array.name}{list(array.extent(case.dimensions))}" for array in problem.arguments
         )
         cases.append(f"- {case.name}: {dimensions}: {shapes}")
-    # Where nobody stated the work it is 0, which would be taken for a fact.
-    figures = {"flops": problem.flops, "bytes": problem.bytes}
-    stated = [f"{figure} {unit}" for unit, figure in figures.items() if figure.strip("0. ")]
-    work = f"Work: {', '.join(stated)}. " if stated else ""
+    # A work of 0 means unknown, and a model would take it for a fact.
+    counts = {"flops": problem.flops, "bytes": problem.bytes}
+    known = [f"{count} {unit}" for unit, count in counts.items() if count.strip("0. ")]
+    work = f"Work: {', '.join(known)}. " if known else ""
     return "\n".join(
         [
             f"{problem.name}: {problem.summary}",
@@ -42,7 +42,7 @@ def problem_text(problem: Problem) -> str:
 
 
 def device_text(device: Device) -> str:
-    """A device as models are told it."""
+    """Describe a device."""
     peaks = ", ".join(
         f"{flops / 1e9:.4g} GFLOP/s {dtype}" for dtype, flops in device.peak_flops.items()
     )
@@ -53,7 +53,7 @@ def device_text(device: Device) -> str:
 
 
 def evidence_text(evidence: Evidence | None) -> str:
-    """What compiling alone tells of a kernel, as models are told it; a line, never empty."""
+    """Describe the evidence from compiling, in one line."""
     if evidence is None:
         return "Compiled: not known."
     if evidence.failure is not None:
@@ -74,16 +74,16 @@ def evidence_text(evidence: Evidence | None) -> str:
     if evidence.roofline_s is not None:
         facts.append(f"at least {evidence.roofline_s * 1e3:.3g} ms by the device's peaks")
     counts = ", ".join(f"{name} {count}" for name, count in evidence.instructions.items() if count)
-    told = "; ".join(facts) or "nothing more is known"
-    return f"Compiled: {told}." + (f" Instructions: {counts}." if counts else "")
+    summary = "; ".join(facts) or "nothing more is known"
+    return f"Compiled: {summary}." + (f" Instructions: {counts}." if counts else "")
 
 
 def history_text(history: Sequence[Attempt]) -> str:
-    """What was tried and what came of it, as models are told it: a line each, the latest last."""
+    """Describe earlier attempts and their outcomes, one line per attempt, the latest last."""
     return "\n".join(
-        f"- {_effect_text(each)}; {', '.join(each.claim.moves) or 'no moves named'}: "
-        f"{_one_line(each.claim.idea) or 'not said'}"
-        for each in history
+        f"- {_effect_text(attempt)}; {', '.join(attempt.claim.moves) or 'no moves named'}: "
+        f"{_one_line(attempt.claim.idea) or 'not said'}"
+        for attempt in history
     )
 
 

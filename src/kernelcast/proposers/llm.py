@@ -1,11 +1,11 @@
-"""A language model as proposer: a parent, its result and its past in; an edited kernel out.
+"""A language model as proposer: it edits a parent kernel.
 
-The model improves the parent, crosses it with a second one or puts right what was sent back, by
-search/replace edits or a whole source, and says what it did. Nothing is compiled or judged here; an
-answer without a kernel, or with an edit that does not apply, is told in `Proposals.failure`.
+The model improves the parent, crosses it with a second one, or repairs a kernel that was sent back,
+by search/replace edits or a whole source, and states what it did. Nothing is compiled here.
+`Proposals.failure` reports an answer without a kernel, or with an edit that does not apply.
 
-What all questions of a run have in common comes first in the prompt, then what all of a parent
-have, so that a server with a prefix cache reads it once.
+The prompt begins with the text that all questions of a run share, then the text that all questions
+about a parent share, so that a server with a prefix cache reads both once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MOVES: tuple[Move, ...] = get_args(Move)
 _LONGEST_IDEA = 300
 _MOST_MOVES = 4
 _SHOWN_SEARCH = 60
-_TRIED_OFTEN = 3  # fruitless requests in a row from which on the model is told of them
+_TRIED_OFTEN = 3  # fruitless requests in a row after which the prompt mentions them
 
 _TEXT = {"type": "string"}
 _EDIT = {
@@ -56,7 +56,7 @@ _EDIT = {
 _SCHEMA = {
     "type": "object",
     "properties": {
-        # Less than is kept: longer bounds take llama.cpp's grammar minutes.
+        # Shorter than _LONGEST_IDEA: llama.cpp's grammar takes minutes with longer bounds.
         "idea": {"type": "string", "maxLength": 200},
         "moves": {
             "type": "array",
@@ -72,10 +72,10 @@ _SCHEMA = {
 
 
 class LlmProposer:
-    """Proposes by asking an OpenAI-compatible endpoint; `endpoint` takes `llm.Endpoint`'s fields.
+    """Proposer that asks an OpenAI-compatible endpoint; `endpoint` takes `llm.Endpoint`'s fields.
 
-    One question a kernel wanted, each with a seed of its own. Of the requests that come with a
-    second parent, a share of `cross_share` asks to cross the two.
+    It asks one question per kernel, each with its own seed. A share of `cross_share` of the
+    requests with a second parent asks to cross the two.
     """
 
     name = "llm"
@@ -101,15 +101,15 @@ class LlmProposer:
         self._tasks = {name: _prompt(f"{name}.txt") for name in ("improve", "cross", "repair")}
 
     def quote(self, request: ProposalRequest) -> Spend:
-        """The most that the kernels can cost, with every retry needed."""
-        each = self._client.quote(self._question(request, 0))
+        """Return the highest possible cost of the kernels, with all retries."""
+        question = self._client.quote(self._question(request, 0))
         return {
-            Resource.PROPOSAL_TOKENS: float(request.count * each.tokens),
-            Resource.PROPOSAL_USD: request.count * each.usd,
+            Resource.PROPOSAL_TOKENS: float(request.count * question.tokens),
+            Resource.PROPOSAL_USD: request.count * question.usd,
         }
 
     def propose(self, request: ProposalRequest) -> Proposals:
-        """Up to `request.count` kernels, fewer where an answer held none."""
+        """Return up to `request.count` kernels; an answer without a kernel gives none."""
         edited = request.repair.kernel if request.repair else request.parent
         language = request.problem.language
         kernels: list[Kernel] = []
@@ -154,7 +154,7 @@ class LlmProposer:
             ],
             schema=_SCHEMA,
             max_output_tokens=self._max_output_tokens,
-            # Servers differ in how large a seed they take; 31 bits fit all.
+            # All servers accept a seed of 31 bits.
             seed=int(content_hash(f"{request.seed}/{index}"), 16) % 2**31,
             temperature=self._temperature,
         )
@@ -179,15 +179,15 @@ class LlmProposer:
 
 
 def apply_edits(source: str, edits: Sequence[Any]) -> tuple[str, str]:
-    """The source with the edits made in order, and why one cannot be made: one of the two is empty.
+    """Apply edits in order; return (source, "") or ("", the reason why one does not apply).
 
     Each edit holds `search`, which must occur exactly once in the text so far, and `replace`.
     """
     for number, edit in enumerate(edits, start=1):
-        found = edit if isinstance(edit, Mapping) else {}
-        search, replace = found.get("search"), found.get("replace")
+        fields = edit if isinstance(edit, Mapping) else {}
+        search, replace = fields.get("search"), fields.get("replace")
         if not isinstance(search, str) or not isinstance(replace, str) or not search:
-            return "", f"edit {number} is no text to search and its replacement"
+            return "", f"edit {number} needs two texts, `search` and `replace`"
         if (times := source.count(search)) != 1:
             shown = " ".join(search.split())[:_SHOWN_SEARCH]
             return "", f"edit {number} does not apply: its search occurs {times} times: {shown}"
@@ -196,7 +196,7 @@ def apply_edits(source: str, edits: Sequence[Any]) -> tuple[str, str]:
 
 
 def _written(answer: Reply, edited: str) -> tuple[str, str]:
-    """The source in an answer, and why there is none: one of the two is empty."""
+    """Return (the source in an answer, "") or ("", the reason why there is none)."""
     parsed = answer.parsed or {}
     kernel, edits = parsed.get("kernel"), parsed.get("edits")
     if isinstance(kernel, str) and kernel.strip():
@@ -210,9 +210,9 @@ def _written(answer: Reply, edited: str) -> tuple[str, str]:
 
 def _claim(parsed: Mapping[str, Any]) -> Claim:
     idea, moves = parsed.get("idea"), parsed.get("moves")
-    # Where no grammar binds it, a model spells as it likes.
-    stated = moves if isinstance(moves, list) else []
-    named = [f"{each}".lower().replace("ize", "ise") for each in stated]
+    # Without a grammar, a model spells a move in its own way.
+    texts = moves if isinstance(moves, list) else []
+    named = [f"{text}".lower().replace("ize", "ise") for text in texts]
     known: dict[str, Move] = {move: move for move in _MOVES}
     return Claim(
         idea=" ".join(idea.split())[:_LONGEST_IDEA] if isinstance(idea, str) else "",

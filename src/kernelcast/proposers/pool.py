@@ -1,6 +1,6 @@
-"""Kernels from a fixed pool: any member at random, and neighbours of the parent.
+"""Proposer of kernels from a fixed pool: random members, and neighbours of the parent.
 
-For spaces that no constraint describes, such as the configurations somebody happened to record.
+It serves spaces that no constraint describes, such as recorded configurations.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from kernelcast.errors import SetupError
 from kernelcast.proposers.template import configured_kernel
 from kernelcast.types import Kernel, Parameters, Problem, ProposalRequest, Proposals, Spend
 
-_STEPS = {1: 0.7, 2: 0.3}  # share of neighbours that differ from the parent in so many parameters
-_SWEEP_AFTER = 10  # fruitless requests before the pool is gone through in order
+_STEPS = {1: 0.7, 2: 0.3}  # share of the neighbours by the number of parameters that differ
+_SWEEP_AFTER = 10  # fruitless requests before members are proposed in order
 
 
 class PoolProposer:
-    """Draws members; of a member's children, a share `local` differ in one or two parameters.
+    """Draws members; a share `local` of them differ from the parent in one or two parameters.
 
-    Members are kernels, or configurations of the problem's template, which are rendered only when
-    they are proposed. The request alone decides what is drawn, so a member can be drawn twice; when
-    draws bring nothing new any more, members are handed out in order. An `ordered` pool is handed
-    out in order from the start, once: a recorded search as it went.
+    Members are kernels, or configurations of the problem's template, which are rendered when they
+    are proposed. A draw depends on the request alone, so a member can be drawn twice. When draws
+    give nothing new, members are proposed in order. An `ordered` pool is proposed in order from the
+    start, once, as a recorded search was.
     """
 
     name = "pool"
@@ -49,12 +49,12 @@ class PoolProposer:
         self._points = np.array([self._encode(point or {}) for point in points], dtype=np.int32)
 
     def quote(self, request: ProposalRequest) -> Spend:
-        """A pool is free."""
+        """Return no cost."""
         del request
         return {}
 
     def propose(self, request: ProposalRequest) -> Proposals:
-        """Distinct members, by the request's seed."""
+        """Draw distinct members by the request's seed."""
         rng = np.random.default_rng(request.seed)
         size = len(self._members)
         count = min(request.count, size)
@@ -65,7 +65,7 @@ class PoolProposer:
             )
             return Proposals(kernels=tuple(kernels), exhausted=end >= size)
         if request.fruitless < _SWEEP_AFTER:
-            # Where the parent's neighbourhood has nothing new, look ever further away.
+            # The more requests give nothing new, the fewer neighbours are drawn.
             share = self._local * 0.5**request.fruitless
             near = self._neighbours(request.parent, int(rng.binomial(count, share)), rng)
             drawn = np.concatenate([near, rng.permutation(size)])
@@ -83,14 +83,14 @@ class PoolProposer:
     def _neighbours(
         self, parent: Kernel, count: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Up to `count` members a step or two from the parent, the nearer the likelier."""
+        """Draw up to `count` members that differ from the parent in one or two parameters."""
         if parent.parameters is None or count == 0:
             return np.empty(0, dtype=np.int64)
         here = [
             codes.get(parent.parameters.get(name, ""), -2) for name, codes in self._codes.items()
         ]
         distance = (self._points != here).sum(axis=1)
-        # An exponential race: each ring of members wins its share, whatever its size.
+        # An exponential race gives each ring of members its share, whatever its size.
         rate = np.zeros(len(distance))
         for steps, share in _STEPS.items():
             ring = distance == steps
@@ -109,6 +109,6 @@ class PoolProposer:
                 f"the pool's configurations of {sorted(member)} do not fit the template of "
                 f"{problem.name!r}: build pool and problem from the same recording"
             )
-        # The template's order of parameters, so that one configuration is one source everywhere.
+        # In the template's order of parameters, one configuration is always the same source.
         configuration = {name: member[name] for name in template.parameters}
         return configured_kernel(problem, template, configuration)

@@ -1,6 +1,6 @@
-"""Kernels from a problem's template: random configurations, and neighbours of the parent.
+"""Proposer of kernels from a problem's template: random configurations, neighbours of the parent.
 
-No language model is needed, so a search is possible anywhere.
+It needs no language model.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from kernelcast.types import (
     Template,
 )
 
-_TRIES = 100  # draws before a space, or a neighbourhood, is taken to be all but unsatisfiable
+_TRIES = 100  # draws before a space or a neighbourhood counts as exhausted
 
 
 @dataclass(frozen=True)
 class TemplateProposer:
-    """Draws configurations; of a template's child, a share `local` are one or two steps away."""
+    """Draws configurations; a share `local` of them are one or two steps from the parent."""
 
     local: float = 0.7
     name: str = "template"
@@ -34,12 +34,12 @@ class TemplateProposer:
     repairs: bool = False
 
     def quote(self, request: ProposalRequest) -> Spend:
-        """Templates are free."""
+        """Return no cost."""
         del request
         return {}
 
     def propose(self, request: ProposalRequest) -> Proposals:
-        """Distinct admitted configurations, by the request's seed alone."""
+        """Draw distinct valid configurations by the request's seed."""
         template = request.problem.template
         if template is None:
             raise SetupError(
@@ -50,7 +50,7 @@ class TemplateProposer:
         parent = request.parent.parameters
         if parent is not None and not _within(template, parent):
             parent = None
-        # Where the parent's neighbourhood has nothing new, look ever further away.
+        # The more requests give nothing new, the fewer neighbours are drawn.
         local = self.local * 0.5**request.fruitless if parent is not None else 0.0
         drawn: dict[tuple[int | float | str, ...], Kernel] = {}
         for _ in range(_TRIES * request.count):
@@ -68,7 +68,7 @@ class TemplateProposer:
 def configured_kernel(
     problem: Problem, template: Template, configuration: dict[str, int | float | str]
 ) -> Kernel:
-    """The kernel that a template becomes under a configuration, under its canonical id."""
+    """Render a template with a configuration into a kernel."""
     source = template.render(configuration)
     return Kernel(
         id=kernel_id(source, problem.language),
@@ -81,7 +81,7 @@ def configured_kernel(
 def _draw(
     template: Template, parent: Parameters | None, rng: np.random.Generator
 ) -> dict[str, int | float | str] | None:
-    """An admitted configuration, near the parent if there is one; None after many tries."""
+    """Draw a valid configuration, near the parent if there is one; None after many tries."""
     for _ in range(_TRIES):
         draw = _neighbour(template, parent, rng) if parent is not None else _random(template, rng)
         if template.admits(draw):
@@ -90,7 +90,7 @@ def _draw(
 
 
 def _within(template: Template, parameters: Parameters) -> bool:
-    """Whether these parameters are a point of the template's space."""
+    """Return whether the parameters are a point of the template's space."""
     return parameters.keys() == template.parameters.keys() and all(
         parameters[name] in values for name, values in template.parameters.items()
     )
@@ -103,7 +103,7 @@ def _random(template: Template, rng: np.random.Generator) -> dict[str, int | flo
 def _neighbour(
     template: Template, parent: Parameters, rng: np.random.Generator
 ) -> dict[str, int | float | str]:
-    """One or two parameters moved, mostly to an adjacent value."""
+    """Move one or two parameters, mostly to an adjacent value."""
     child = dict(parent)
     movable = [name for name, values in template.parameters.items() if len(values) > 1]
     moves = min(len(movable), 1 + int(rng.random() < 0.3))
