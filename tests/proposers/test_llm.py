@@ -92,9 +92,9 @@ def test_edits_are_made_in_the_parent_and_what_is_said_of_them_is_kept() -> None
     [
         ([{"search": "no such text", "replace": ""}], "edit 1 does not apply: .* 0 times: no such"),
         ([EDIT, {"search": "row", "replace": "r"}], r"edit 2 does not apply: .* \d+ times: row"),
-        ([{"search": "", "replace": "x"}], "edit 1 is no text to search"),
-        ([{"search": LOOP}], "edit 1 is no text to search"),
-        (["x"], "edit 1 is no text to search"),
+        ([{"search": "", "replace": "x"}], "edit 1 needs two texts"),
+        ([{"search": LOOP}], "edit 1 needs two texts"),
+        (["x"], "edit 1 needs two texts"),
         ([{"search": PARENT, "replace": " "}], "leave no kernel"),
         ([], "no kernel and no edits"),
     ],

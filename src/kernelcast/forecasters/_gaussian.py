@@ -1,8 +1,8 @@
 """Gaussian-process regression over the rows of one fixed matrix of features.
 
 The covariance of two rows is exp(-sum_j w_j |x_j - x'_j|), plus terms linear in given columns and a
-constant, in units of an amplitude that has a closed form. It is rough where kernels' times are: one
-step in one parameter may cost a factor.
+constant, in units of an amplitude that has a closed form. This covariance is rough, as kernel times
+are: one step in one parameter may change the time by a factor.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _FIT_STEPS = 12
 
 
 class GaussianProcess:
-    """Targets at some rows of `features` tell about all others; rows are named by their index.
+    """Predicts targets at all rows of `features` from some rows; rows are named by their index.
 
-    Logarithms of the weights and of the noise have normal priors and are set by `fit` (maximum a
-    posteriori). `condition` prepares the posterior over candidate rows, `extend` adds one
-    observed row to it, `posterior` reads it for any targets: those may change without a new fit.
+    `fit` sets the logarithms of weights and noise, which have normal priors (maximum a posteriori).
+    `condition` prepares the posterior over candidate rows, `extend` adds one observed row to it,
+    and `posterior` evaluates it for any targets.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class GaussianProcess:
         constant_variance: float = 0.0,
         amplitude_prior: tuple[float, float] = (0.0, 1.0),
     ) -> None:
-        """`linear` columns come scaled by their prior; the amplitude's is (observations, value)."""
+        """Set the priors: `linear` is scaled by its prior, the amplitude's is (count, value)."""
         columns = features.shape[1]
         if weights is None:
             weights = np.full(columns, columns**-0.5)
@@ -54,13 +54,11 @@ class GaussianProcess:
         self._whitened: Floats = np.zeros((0, 0))  # factor^-1 times covariance with the candidates
         self._variance: Floats = np.zeros(0)  # of the candidates, in units of the amplitude
 
-    # ------------------------------------------------------------------------------- fitting
-
     def fit(self, rows: Rows, targets: Floats) -> None:
-        """Set weights and noise, starting from where the last fit ended."""
+        """Set weights and noise, starting from the last fit."""
         distances = self._distances(rows)
         fixed = self._fixed_covariance(rows, rows)
-        found = minimize(
+        optimum = minimize(
             self.loss,
             self.log_hyper,
             args=(distances, fixed, targets),
@@ -69,12 +67,12 @@ class GaussianProcess:
             bounds=[(-9.0, 4.0)] * (len(self.log_hyper) - 1) + [(-9.0, 0.0)],
             options={"maxiter": _FIT_STEPS},
         )
-        self.log_hyper = np.asarray(found.x, dtype=np.float64)
+        self.log_hyper = np.asarray(optimum.x, dtype=np.float64)
 
     def loss(
         self, log_hyper: Floats, distances: Floats, fixed: Floats, targets: Floats
     ) -> tuple[float, Floats]:
-        """Negative log posterior of the hyperparameters, amplitude at its best; and gradient."""
+        """Return the negative log posterior of the hyperparameters, and its gradient."""
         count = len(targets)
         weights, noise = np.exp(log_hyper[:-1]), np.exp(log_hyper[-1])
         rough = np.exp(-(distances @ weights)).reshape(count, count)
@@ -100,10 +98,8 @@ class GaussianProcess:
         prior = self._amplitude_weight * self._amplitude_guess
         return (squares + prior + 1e-12) / (count + self._amplitude_weight)
 
-    # ---------------------------------------------------------------------------- covariance
-
     def closeness(self, rows: Rows, others: Rows) -> Floats:
-        """The rough part alone, 1 for the same row: how much one configuration tells of another."""
+        """Return the rough part of the covariance: 1 for the same row, less for distant ones."""
         weights = np.exp(self.log_hyper[:-1])
         return np.exp(
             -cdist(self._features[rows] * weights, self._features[others] * weights, "cityblock")
@@ -127,8 +123,6 @@ class GaussianProcess:
     def _noise(self) -> float:
         return float(np.exp(self.log_hyper[-1])) + _JITTER
 
-    # ----------------------------------------------------------------------------- posterior
-
     def condition(self, rows: Rows, candidates: Rows) -> None:
         """Prepare the posterior at `candidates` from targets observed at `rows`."""
         covariance = self._covariance(rows, rows)
@@ -141,37 +135,29 @@ class GaussianProcess:
         self._variance = self._own_variance(candidates) - (self._whitened**2).sum(axis=0)
 
     def extend(self, row: int) -> None:
-        """Take in one more observed row: what `condition` on all would give, for much less."""
+        """Add one observed row. The result is that of `condition` on all rows, at a lower cost."""
         new = np.array([row], dtype=np.intp)
         left = solve_triangular(
             self._factor, self._covariance(self._rows, new)[:, 0], lower=True, check_finite=False
         )
-        corner = float(
-            np.sqrt(
-                max(self._own_variance(new)[0] + self._noise - left @ left, self._noise + _JITTER)
-            )
-        )
-        count = len(self._rows)
-        factor = np.zeros((count + 1, count + 1))
-        factor[:count, :count], factor[count, :count], factor[count, count] = (
-            self._factor,
-            left,
-            corner,
-        )
+        rest = self._own_variance(new)[0] + self._noise - left @ left
+        corner = float(np.sqrt(max(rest, self._noise + _JITTER)))
+        factor = np.pad(self._factor, (0, 1))
+        factor[-1] = np.append(left, corner)
         added = (self._covariance(new, self._candidates)[0] - left @ self._whitened) / corner
         self._rows, self._factor = np.append(self._rows, new), factor
         self._whitened = np.vstack([self._whitened, added])
         self._variance = self._variance - added**2
 
     def posterior(self, targets: Floats) -> tuple[Floats, Floats]:
-        """Mean and standard deviation at each candidate, without the noise of measuring."""
+        """Return mean and standard deviation at each candidate, without measurement noise."""
         solved = solve_triangular(self._factor, targets, lower=True, check_finite=False)
         amplitude = self._amplitude(float(solved @ solved), len(targets))
         variance = np.maximum(self._variance, _LEAST_VARIANCE) * amplitude
         return solved @ self._whitened, np.sqrt(variance)
 
     def left_out(self, targets: Floats) -> tuple[Floats, Floats]:
-        """Each target's residual and predicted deviation when all others are known."""
+        """Return each target's residual and predicted deviation, given all others."""
         inverse = cho_solve((self._factor, True), np.eye(len(targets)), check_finite=False)
         solved = inverse @ targets
         amplitude = self._amplitude(float(targets @ solved), len(targets))

@@ -1,9 +1,9 @@
 """The critic compares a proposer's claim with the change that it made, before any measurement.
 
-It asks no model and runs nothing. It reads the claim, the canonical source and the compiled evidence
-of candidate and anchor. If the compiler makes the same code of both, or the claimed change is absent
-and no other change makes the kernel faster, the forecast is a tie with an objection for the
-proposer. Otherwise the forecast knows nothing and says so.
+It asks no model and runs nothing. It reads the claim, and the canonical source and the compiled
+evidence of candidate and anchor. If the compiler makes the same code of both, or the claimed change
+is absent and no other change makes the kernel faster, the forecast is a tie with an objection for
+the proposer. Otherwise the forecast knows nothing and says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The forecast of one who knows the machine but not the kernel: nothing beats the roofline."""
+"""A forecast from the device alone: no kernel is faster than the roofline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PRIOR_FAILURE = {FailureKind.COMPILE_ERROR: 0.02, FailureKind.WRONG_RESULT: 0.0
 
 @dataclass(frozen=True)
 class RooflineForecaster:
-    """A wide guess around the anchor, cut off where the device's peaks end it. Learns nothing."""
+    """Forecasts a wide guess around the anchor, bounded by the device's peaks."""
 
     spread_log2: float = 1.0
     name: str = "roofline"
@@ -27,16 +27,16 @@ class RooflineForecaster:
     refreshes: bool = False
 
     def quote(self, queries: Sequence[Query]) -> Spend:
-        """Arithmetic is free."""
+        """Return no cost."""
         del queries
         return {}
 
     def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
-        """The same shape for every candidate of an anchor, bounded by the roofline."""
+        """Return the same bounded guess for every candidate of an anchor."""
         return [self._forecast(query) for query in queries]
 
     def learn(self, observations: Sequence[Observation]) -> None:
-        """A bound does not learn."""
+        """Do nothing: a bound does not learn."""
 
     def _forecast(self, query: Query) -> Forecast:
         bound_s = roofline_s(query.problem, query.device)

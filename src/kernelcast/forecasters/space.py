@@ -1,10 +1,10 @@
-"""A fixed pool of configurations, all forecast at once: by column, and which to measure next.
+"""Forecasts of a fixed pool of configurations, and the choice of the next one to measure.
 
-Cold, it learns from the pool's own measurements alone. With siblings (the same configurations timed
-on other devices) it starts from their mean and learns where this device departs from it.
+Cold, the forecaster learns from the pool's own measurements alone. With siblings (times of the same
+configurations on other devices) it starts from their mean and learns the differences.
 
-Times are modelled as log2 above the fastest, with differences between slow configurations
-compressed: the model's effort belongs where the best may be. Predictions undo this.
+Times are modelled as log2 above the fastest. Differences between slow configurations are
+compressed, so that the model fits the fast ones best. Predictions undo the compression.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from kernelcast.types import Parameters
 Flags = NDArray[np.bool_]
 
 _DIVERSE_STARTS = 8
-_DIVERSE_AMONG_STRANGERS = 4  # where all siblings are of another vendor
+_DIVERSE_AMONG_STRANGERS = 4  # if all siblings are of another vendor
 _DIVERSE_DRAWS = 30
 _SPREAD_STARTS, _SPREAD_PARAMETERS, _SPREAD_AMONG = 4, 3, 2000  # with siblings of the vendor
-_FEWEST_TIMED = 3  # before a cold model has a say
+_FEWEST_TIMED = 3  # before a cold model is used
 _FEWEST_FITTED = 4
 _SHORTLIST, _SHORTLIST_NEAR, _SHORTLIST_PRIOR = 5000, 800, 3000
-_SLOW_SLOPE = 0.25  # what is left of a difference between two slow configurations
-_NO_KNEE = 1e6  # slower than anything
-_LEAST_STD_LOG2 = 0.015  # about 1%: no kernel is known better than it can be timed
+_SLOW_SLOPE = 0.25  # factor on a difference between two slow configurations
+_NO_KNEE = 1e6  # slower than any kernel
+_LEAST_STD_LOG2 = 0.015  # about 1%, the precision of timing
 _UNKNOWN_STD_LOG2, _HARDLY_KNOWN_STD_LOG2 = 4.0, 1.5
-_UNCHOSEN_WIDTH = 1.25  # set on the public tuner spaces for 80% coverage
+_UNCHOSEN_WIDTH = 1.25  # tuned for 80% coverage on the public tuner spaces
 _PRIOR_FAILURE_RATE, _PRIOR_FAILURE_WEIGHT = 0.03, 5.0
-_NEAR_FAILURE_WEIGHT = 0.5  # of the pool's failure rate, against measurements close by
+_NEAR_FAILURE_WEIGHT = 0.5  # of the pool's failure rate, against near measurements
 _SIBLING_FAILURE_WEIGHT = 2.0
 
-# How far a device is trusted to be like its siblings: chosen on the public tuner spaces.
-_SIBLING_KNEE = 0.25  # the slow end of a sibling's table begins at this quantile
+# Trust in siblings, tuned on the public tuner spaces.
+_SIBLING_KNEE = 0.25  # quantile at which the slow part of a sibling's table begins
 _SIBLING_FEATURE_WEIGHT = 0.05
 _SIBLING_SLOPE_VARIANCE = 0.03
 _SIBLING_OFFSET_VARIANCE = 20.0
@@ -54,19 +54,18 @@ class Sibling:
 
     device: str
     log2_runtime: Floats
-    """In the order of the pool's configurations; nan where unknown."""
+    """In the order of the pool's configurations; nan if unknown."""
     failed: Flags
-    """Where it is known to fail there."""
+    """True if the configuration is known to fail there."""
     same_vendor: bool = True
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """By column, over the whole pool.
+    """Predictions for the whole pool, one entry per configuration.
 
-    `mean` and `std` are above `best_log2`, on a scale on which what is slower than the `knee` is
-    drawn together: more is known about the fast side than about the slow one. All may be off
-    together by `level_log2`, a standard deviation too.
+    `mean` and `std` are log2 above `best_log2`, compressed above the `knee`. `level_log2` is the
+    standard deviation of an error that all entries share.
     """
 
     mean: Floats
@@ -77,31 +76,31 @@ class Predictions:
     level_log2: float = 0.0
 
     def at(self, deviations: float) -> Floats:
-        """Log2 runtime so many standard deviations towards the slow side.
+        """Return the log2 runtime at a number of standard deviations towards the slow side.
 
-        Each is carried over by itself, not the one standard deviation stretched: from the slow side
-        of the knee, a step that reaches beyond it would lead to times that no kernel has.
+        Each point is expanded by itself. Scaling one expanded standard deviation would give times
+        that no kernel has, where a step crosses the knee.
         """
         middle = _expand(self.mean, self.knee)
         away = _expand(self.mean + deviations * self.std, self.knee) - middle
         least = abs(deviations) * _LEAST_STD_LOG2
-        found: Floats = self.best_log2 + middle + np.sign(deviations) * np.hypot(away, least)
-        return found
+        log2_runtime: Floats = self.best_log2 + middle + np.sign(deviations) * np.hypot(away, least)
+        return log2_runtime
 
     @property
     def log2_runtime(self) -> Floats:
-        """The one in the middle."""
+        """The median log2 runtime."""
         return self.at(0.0)
 
     @property
     def std_log2(self) -> Floats:
-        """How far a time may be off, both sides and the level taken together."""
+        """The standard deviation of the log2 runtime, with the shared error."""
         spread: Floats = np.hypot(0.5 * (self.at(1.0) - self.at(-1.0)), self.level_log2)
         return spread
 
 
 class SpaceForecaster:
-    """Every configuration of a fixed pool, forecast at once, by column."""
+    """Forecasts every configuration of a fixed pool at once."""
 
     def __init__(
         self,
@@ -110,7 +109,14 @@ class SpaceForecaster:
         seed: int = 0,
         domain: Mapping[str, Sequence[int | float | str]] | None = None,
     ) -> None:
-        """`domain` are the values that parameters can take, where the pool may lack some."""
+        """Build a cold model, or one with siblings.
+
+        Args:
+            configurations: The pool.
+            siblings: Times of the same configurations on other devices.
+            seed: Seed of all choices.
+            domain: All values of the parameters, if the pool may lack some.
+        """
         if not configurations:
             raise SetupError("a space needs at least one configuration")
         for sibling in siblings:
@@ -134,10 +140,8 @@ class SpaceForecaster:
         self._nearby = _Nearby.none(0)
         self._predictions: Predictions | None = None
 
-    # ------------------------------------------------------------------------------ learning
-
     def learn(self, index: int, log2_runtime: float | None, cost_s: float | None = None) -> None:
-        """Take in a measurement; None: it failed. A second one replaces the first."""
+        """Add a measurement; None means that it failed. A second one replaces the first."""
         self._predictions = None
         if self._known[index]:
             self._order.remove(index)
@@ -165,10 +169,8 @@ class SpaceForecaster:
         timed: Rows = order[~np.isnan(self._log2_runtime[order])]
         return timed
 
-    # -------------------------------------------------------------------------- all, by column
-
     def predict(self) -> Predictions:
-        """What is known now of each configuration, also before anything was measured."""
+        """Return predictions for each configuration, also before any measurement."""
         if self._predictions is None:
             self._predictions = self._predict()
         return self._predictions
@@ -186,8 +188,7 @@ class SpaceForecaster:
                 return Predictions(mean, np.full_like(mean, unknown), p_ok)
             spread = np.full_like(mean, self._prior.spread)
             return Predictions(mean, spread, p_ok, level_log2=unknown)
-        # What is far from all measurements is like the first, diverse ones, not like the fast ones
-        # that were chosen since.
+        # The mean is that of the first, diverse measurements. Later ones were chosen to be fast.
         target = self._target(timed, np.isin(timed, self._order[: len(self._starts)]))
         model = self._prior.model()
         model.log_hyper = self._model.log_hyper
@@ -195,9 +196,8 @@ class SpaceForecaster:
             model.fit(timed, target.values)
         model.condition(timed, every)
         mean, std = model.posterior(target.values)
-        # Widths are of the scale that errors on left-out measurements ask for; four errors of the
-        # expected size keep the first few from setting that scale alone. What was measured was
-        # chosen, and is easier to predict than what was not.
+        # Widths are scaled by leave-one-out errors, shrunk by four errors of the expected size.
+        # Measured configurations were chosen, and are easier to predict than the others.
         residual, expected = model.left_out(target.values)
         errors = float(((residual / expected) ** 2).sum())
         std = (
@@ -230,11 +230,11 @@ class SpaceForecaster:
         return self._prior.mean[rows] + target.centre + target.scale * mean, target.scale * std
 
     def _near(self, indices: Sequence[int], rows: Rows) -> _Nearby:
-        """How much has been measured, has failed, and what it cost, near each row."""
+        """Sum measurements, failures and costs near each row."""
         measured = np.array(indices, dtype=np.intp)
         if not len(measured):
             return _Nearby.none(len(rows))
-        # Squared: whether it runs at all and what it costs hold less far than its time does.
+        # Squared, because failures and costs correlate over shorter distances than times.
         closeness = self._model.closeness(measured, rows) ** 2
         failed = np.isnan(self._log2_runtime[measured])
         priced = ~np.isnan(self._log_cost[measured])
@@ -250,18 +250,18 @@ class SpaceForecaster:
         prior = _PRIOR_FAILURE_RATE * _PRIOR_FAILURE_WEIGHT
         overall = (failures + prior) / (len(self._order) + _PRIOR_FAILURE_WEIGHT)
         share = self._prior.failure_share[rows]
-        told = np.where(np.isnan(share), 0.0, _SIBLING_FAILURE_WEIGHT)
-        numerator = nearby.failed + told * np.nan_to_num(share) + _NEAR_FAILURE_WEIGHT * overall
-        p: Floats = numerator / (nearby.measured + told + _NEAR_FAILURE_WEIGHT)
+        weight = np.where(np.isnan(share), 0.0, _SIBLING_FAILURE_WEIGHT)
+        numerator = nearby.failed + weight * np.nan_to_num(share) + _NEAR_FAILURE_WEIGHT * overall
+        p: Floats = numerator / (nearby.measured + weight + _NEAR_FAILURE_WEIGHT)
         return p
 
-    # ------------------------------------------------------------------------------- choosing
-
     def choose(self, *, per_second: bool = False) -> int:
-        """The configuration to measure next: most expected improvement, times P(ok).
+        """Return the index with the highest expected improvement times P(ok).
 
-        `per_second` divides by the expected cost, where costs have been learnt. Until `learn` is
-        called the answer stays the same.
+        `per_second` divides by the expected cost. The answer changes only after `learn`.
+
+        Raises:
+            SetupError: Every configuration has been measured.
         """
         if self._known.all():
             raise SetupError("every configuration has been measured: there is none left to choose")
@@ -278,7 +278,7 @@ class SpaceForecaster:
             self._refit(timed, target)
         rows = self._shortlist
         mean, std = self._in_units(*self._model.posterior(target.values), target, rows)
-        # The least value keeps P(ok) in charge where no improvement is expected anywhere.
+        # The small constant lets P(ok) decide if no improvement is expected.
         value = (_expected_improvement(mean, std) + 1e-12) * (
             1 - self._p_failure(rows, self._nearby)
         )
@@ -296,7 +296,7 @@ class SpaceForecaster:
         self._nearby = self._near(self._order, self._shortlist)
 
     def _new_shortlist(self, timed: Rows) -> Rows:
-        """Unmeasured rows: all if few, else the likely by the prior, near the best, and random."""
+        """Return unmeasured rows: all if few, else likely ones, near the best, and random."""
         free = np.flatnonzero(~self._known)
         if len(free) <= _SHORTLIST:
             return free
@@ -315,11 +315,11 @@ class SpaceForecaster:
         ).astype(np.intp)
 
     def _first_choices(self) -> list[int]:
-        """What to measure before the model speaks: siblings' favourites, or far apart."""
+        """Return the rows to measure first: siblings' favourites, or diverse ones."""
         prior = self._prior
         chosen = list(dict.fromkeys(prior.favourites))
         if prior.knee is not None and not prior.strangers:
-            # The next best by the siblings, but no near copies: one measured tells of the others.
+            # The next best of the siblings that differ in several parameters.
             for index in np.argsort(prior.rank, kind="stable")[:_SPREAD_AMONG].tolist():
                 if len(chosen) >= _SPREAD_STARTS:
                     break
@@ -333,7 +333,7 @@ class SpaceForecaster:
         return chosen
 
     def _diverse(self, taken: Sequence[int], turn: int) -> int:
-        """Of a few drawn, the one that differs in most parameters from all that were taken."""
+        """Draw a few rows and return the one that differs most from those taken."""
         rng = np.random.default_rng([self._seed, turn, 7])
         free = np.setdiff1d(np.arange(len(self._levels)), np.array(taken, dtype=np.intp))
         drawn = rng.choice(free, size=min(_DIVERSE_DRAWS, len(free)), replace=False)
@@ -345,7 +345,7 @@ class SpaceForecaster:
 
 @dataclass(frozen=True)
 class _Target:
-    """Timed configurations as the model sees them: compressed, less the prior, scaled."""
+    """Times of configurations as the model's targets: compressed, minus the prior, scaled."""
 
     values: Floats
     centre: float
@@ -376,45 +376,45 @@ class _Nearby:
         )
 
     def cost_s(self) -> Floats:
-        """The expected cost of measuring each row; 1 where nothing near has a price."""
+        """Return the expected cost of measuring each row; 1 if no near row has a cost."""
         cost: Floats = np.exp(self.log_cost / np.maximum(self.priced, 1e-9))
         return cost
 
 
 @dataclass(frozen=True)
 class _Prior:
-    """What is believed before anything is measured here, and the model that goes with it."""
+    """The belief before any measurement on this device, and its model."""
 
     features: Floats
-    """Of each configuration: its parameters, then each sibling's times."""
+    """Per configuration: its parameters, then each sibling's times."""
     weights: Floats | None
     linear: Floats | None
     mean: Floats
     """Compressed log2 above the fastest; zero when cold."""
     knee: float | None
-    """Where compression begins; None when cold: at the median of what was measured."""
+    """The start of the compression; None when cold, which means the median of the measured."""
     spread: float
-    """How far siblings are from one another where they are fast, in log2."""
+    """The standard deviation between siblings on the fast configurations, in log2."""
     level_log2: float
     failure_share: Floats
-    """Of the siblings that tried it, how many failed; nan where none did."""
+    """The share of the siblings with a result that failed; nan if none has a result."""
     favourites: tuple[int, ...]
     strangers: bool
-    """Whether every sibling is of another vendor."""
+    """True if every sibling is of another vendor."""
 
     @classmethod
     def of(cls, siblings: Sequence[Sibling], features: Floats) -> _Prior:
-        useful = [each for each in siblings if np.isfinite(each.log2_runtime).any()]
+        useful = [sibling for sibling in siblings if np.isfinite(sibling.log2_runtime).any()]
         if not useful:
             size = len(features)
             nothing = np.full(size, np.nan)
             return cls(
                 features, None, None, np.zeros(size), None, 0.0, 0.0, nothing, (), strangers=True
             )
-        akin = np.array([each.same_vendor for each in useful])
+        akin = np.array([sibling.same_vendor for sibling in useful])
         strangers = not akin.any()
         akin = akin | strangers
-        filled = [_filled(each, features) for each in useful]
+        filled = [_filled(sibling, features) for sibling in useful]
         tables = np.array([table for table, _ in filled])
         knee = float(np.median(np.quantile(tables, _SIBLING_KNEE, axis=1)))
         tables = _compress(tables, knee)
@@ -426,9 +426,9 @@ class _Prior:
         guesswork = np.mean([variance[fast].mean() for _, variance in filled])
         standard = tables - tables.mean(axis=1, keepdims=True)
         standard = (standard / (standard.std(axis=1, keepdims=True) + 1e-9)).T
-        tried = np.array([np.isfinite(each.log2_runtime) | each.failed for each in useful])
-        failed = np.array([each.failed for each in useful])
-        trust = np.where([each.same_vendor for each in useful], 1.0, 0.5)
+        failed = np.array([sibling.failed for sibling in useful])
+        tried = failed | [np.isfinite(sibling.log2_runtime) for sibling in useful]
+        trust = np.where([sibling.same_vendor for sibling in useful], 1.0, 0.5)
         with np.errstate(invalid="ignore"):
             failure_share = (trust @ failed) / (trust @ tried)
         columns = features.shape[1]
@@ -449,11 +449,11 @@ class _Prior:
             strangers=strangers,
         )
         first = [prior.rank, *(table + 0.3 * prior.rank for table in tables[akin])]
-        return replace(prior, favourites=tuple(int(np.argmin(each)) for each in first))
+        return replace(prior, favourites=tuple(int(np.argmin(ranks)) for ranks in first))
 
     @property
     def rank(self) -> Floats:
-        """The order in which the siblings would have it measured: what fails there comes last."""
+        """Sort key of the siblings' order: the failing configurations come last."""
         return self.mean + 8.0 * (np.nan_to_num(self.failure_share) > 0)
 
     def above_best_log2(self) -> Floats:
@@ -472,14 +472,14 @@ class _Prior:
 
 
 def _filled(sibling: Sibling, features: Floats) -> tuple[Floats, Floats]:
-    """A sibling's log2 times above its fastest; gaps by a model of its own, failures as slow."""
+    """Return a sibling's log2 times above its fastest, gaps filled by a model, failures as slow."""
     times = sibling.log2_runtime
     timed = np.flatnonzero(np.isfinite(times))
     above = times - times[timed].min()
     unknown = ~np.isfinite(times) & ~sibling.failed
     variance = np.zeros(len(times))
     if unknown.any() and len(timed) >= _FEWEST_FITTED:
-        # Enough for the shape of the table; all of the fast end is among them.
+        # A part of the table shows its shape. All fast rows are in this part.
         order = timed[np.argsort(times[timed], kind="stable")]
         kept = order
         if len(order) > _GAPS_FILLED_FROM:
@@ -495,7 +495,7 @@ def _filled(sibling: Sibling, features: Floats) -> tuple[Floats, Floats]:
         guessed, std = model.posterior((values - centre) / scale)
         variance[unknown] = (scale * std) ** 2
         above[unknown] = _expand(centre + scale * guessed, knee)
-        # A few rows sampled do not hold the fastest: the level is that of the filled table.
+        # A sample may lack the fastest row, so the level is that of the filled table.
         above = above - np.quantile(above[~sibling.failed], 0.002)
     slow = float(np.nanquantile(above, 0.75))
     return np.where(np.isfinite(above), above, slow), variance
@@ -510,7 +510,7 @@ def _expand(compressed: Floats, knee: float) -> Floats:
 
 
 def _expected_improvement(mean: Floats, std: Floats) -> Floats:
-    """Below zero, which is where the best so far stands."""
+    """Return the expected improvement below zero, the level of the best so far."""
     ratio = -mean / std
     density = np.exp(-0.5 * ratio**2) / np.sqrt(2 * np.pi)
     improvement: Floats = std * (ratio * ndtr(ratio) + density)
@@ -520,23 +520,24 @@ def _expected_improvement(mean: Floats, std: Floats) -> Floats:
 def _encode(
     configurations: Sequence[Parameters], domain: Mapping[str, Sequence[int | float | str]]
 ) -> tuple[NDArray[np.intp], Floats]:
-    """The level of each parameter that varies, and standardised features.
+    """Return the level of each parameter that varies, and standardised features.
 
-    Sizes act by ratio, so numbers go by logarithm; a number of three or four values may be a
-    category in disguise and has indicators too; text has nothing but indicators.
+    Numbers are features by their logarithm. A number with three or four values may be a category,
+    so it gets indicators too. Text gets indicators only.
     """
-    names = sorted({name for each in configurations for name in each})
+    names = sorted({name for point in configurations for name in point})
     levels: list[NDArray[np.intp]] = []
     columns: list[Floats] = []
     for name in names:
-        values = [each.get(name, "") for each in configurations]
+        values = [point.get(name, "") for point in configurations]
         usual = list(domain.get(name, values))
         distinct = sorted({*values, *usual}, key=lambda value: (isinstance(value, str), value))
         if len(distinct) == 1:
             continue
         level_of = {value: level for level, value in enumerate(distinct)}
         level, usual_level = (
-            np.array([level_of[value] for value in each], dtype=np.intp) for each in (values, usual)
+            np.array([level_of[value] for value in column], dtype=np.intp)
+            for column in (values, usual)
         )
         levels.append(level)
         textual = any(isinstance(value, str) for value in distinct)

@@ -1,15 +1,16 @@
 """The default forecaster: trained trees for written kernels, a Gaussian process for tuned ones.
 
-A kernel that is free text is forecast by the trees that ship with kernelcast, corrected by the
-run's own measurements (`_source.py`). A kernel that is a configuration of a template is forecast
-from the configurations that were measured, and from the same ones on other devices where those are
-known (`_tuned.py`). Both need no key, no GPU and milliseconds.
+The trees that ship with kernelcast forecast a kernel that is free text, corrected by the run's own
+measurements (`_source.py`). A Gaussian process forecasts a configuration of a template, from
+measured configurations and from their times on other devices (`_tuned.py`). Both take milliseconds
+and need neither a key nor a GPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import compress
 
 from kernelcast.forecasters._source import SourceForecaster
 from kernelcast.forecasters._tuned import DeviceTimes, Elsewhere, TunedForecaster
@@ -19,7 +20,7 @@ __all__ = ["DeviceTimes", "Elsewhere", "TreesForecaster"]
 
 
 class TreesForecaster:
-    """Both, by what a kernel is."""
+    """Forecasts written kernels by trees and configurations by a Gaussian process."""
 
     name = "trees"
     concurrency = 0
@@ -31,30 +32,26 @@ class TreesForecaster:
 
     @cached_property
     def _written(self) -> SourceForecaster:
-        """Reads the trained trees, which a run of a template's configurations never needs."""
+        """The trained trees, read at first use: a run of configurations does not need them."""
         return SourceForecaster(path=self._model)
 
     def quote(self, queries: Sequence[Query]) -> Spend:
-        """Trees cost milliseconds."""
+        """Return no cost."""
         del queries
         return {}
 
     def learn(self, observations: Sequence[Observation]) -> None:
-        """Keep the observations; the next forecast uses them."""
-        for each in observations:
-            part = self._written if each.kernel.parameters is None else self._tuned
-            part.learn([each])
+        """Keep the observations for the next forecast."""
+        for observation in observations:
+            part = self._written if observation.kernel.parameters is None else self._tuned
+            part.learn([observation])
 
     def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
-        """One forecast a query, in order."""
+        """Return one forecast per query, in order."""
+        is_written = [query.candidate.parameters is None for query in queries]
+        written = list(compress(queries, is_written))
         tuned = [query for query in queries if query.candidate.parameters is not None]
-        written = [query for query in queries if query.candidate.parameters is None]
-        of_tuned = iter(self._tuned.forecast(tuned))
         of_written = iter(self._written.forecast(written) if written else ())
-        signed = {"forecaster": self.name}
-        return [
-            next(of_written if query.candidate.parameters is None else of_tuned).model_copy(
-                update=signed
-            )
-            for query in queries
-        ]
+        of_tuned = iter(self._tuned.forecast(tuned))
+        forecasts = (next(of_written if flag else of_tuned) for flag in is_written)
+        return [forecast.model_copy(update={"forecaster": self.name}) for forecast in forecasts]
