@@ -108,7 +108,7 @@ class Client:
             attempts=sum(bill.attempts for bill in bills),
         )
         # A fault is not kept: an outage must not become a lasting answer.
-        if self._cassette is not None and all(sample.outcome in SAID for sample in samples):
+        if self._cassette is not None and all(answer.outcome in ANSWERED for answer in answers):
             self._cassette.keep(key, reply, asked=asked)
         return reply
 
