@@ -21,7 +21,7 @@ import numpy as np
 
 from _data import Space, tuner_spaces
 from _result import bench_parser, report
-from kernelcast.backends.replay import Recording, ReplayBackend, space_problem
+from kernelcast.backends.replay import Recorded, Recording, ReplayBackend, space_problem
 from kernelcast.bins import DEFAULT_BINS
 from kernelcast.canonical import canonical_parameters
 from kernelcast.distribution import Distribution
@@ -96,18 +96,17 @@ def recording_of(space: Space) -> Recording:
     )
     failed = Failure(kind=FailureKind.CRASH, message="recorded as failed")
     runs = np.isfinite(space.runtime_ms)
-    return Recording.from_columns(
+    entries = [
+        Recorded(float(ms) * 1e-3) if ran else Recorded(failure=failed)
+        for ms, ran in zip(space.runtime_ms, runs, strict=True)
+    ]
+    return Recording.from_rows(
+        zip(space.configurations, entries, strict=True),
         problem=space.problem,
         device=device,
         language="cuda",
         source="// not published\n",
         reference=space.configurations[middle],
-        kernels=list(space.configurations),
-        runtime_s=[
-            float(ms) * 1e-3 if ran else None
-            for ms, ran in zip(space.runtime_ms, runs, strict=True)
-        ],
-        failure=[None if ran else failed for ran in runs],
     )
 
 

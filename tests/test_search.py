@@ -19,7 +19,7 @@ import pytest
 
 from kernelcast import plugins
 from kernelcast import search as search_module
-from kernelcast.backends.replay import Recording, ReplayBackend, space_problem
+from kernelcast.backends.replay import Recorded, Recording, ReplayBackend, space_problem
 from kernelcast.errors import SetupError
 from kernelcast.events import (
     Decided,
@@ -464,15 +464,15 @@ def test_a_resumed_run_tells_of_both_kernels_and_decides_as_one_that_was_not_int
 
 def test_a_recording_tells_of_both_kernels(store: Store) -> None:
     values = [{"A": value} for value in (1, 2, 4, 8)]
-    recording = Recording.from_columns(
+    seconds = [(4e-3, 0.1), (2e-3, 0.2), (1e-3, 0.4), (3e-3, 0.8)]
+    entries = [Recorded(runtime_s, compile_s=compile_s) for runtime_s, compile_s in seconds]
+    recording = Recording.from_rows(
+        zip(values, entries, strict=True),
         problem="recorded",
         device=FAKE_DEVICE,
         language="cuda",
         source="",
         reference=values[0],
-        kernels=values,
-        runtime_s=[4e-3, 2e-3, 1e-3, 3e-3],
-        compile_s=[0.1, 0.2, 0.4, 0.8],
     )
     forecaster = Attentive(concurrency=0)
     parts = make_parts(

@@ -20,7 +20,7 @@ from kernelcast.backends._child import Child
 from kernelcast.backends._envelope import Envelope
 from kernelcast.backends._match import MachineBusy, Match
 from kernelcast.backends._timing import PRECISION, Precision
-from kernelcast.backends._verify import Sample
+from kernelcast.backends._verify import KnownAnswer
 from kernelcast.backends.cpp import CppBackend, CppChild
 from kernelcast.canonical import kernel_id
 from kernelcast.devices import detect_cpu
@@ -79,12 +79,12 @@ class Seen:
     """What envelopes were asked to measure."""
 
     def __init__(self) -> None:
-        self.samples: list[list[Sample]] = []
+        self.answers: list[list[KnownAnswer]] = []
         self.precisions: list[Precision] = []
         self.seconds: list[float] = []
 
-    def drawn(self, case: str) -> list[Sample]:
-        return [each for some in self.samples for each in some if each.image.case.name == case]
+    def drawn(self, case: str) -> list[KnownAnswer]:
+        return [each for some in self.answers for each in some if each.image.case.name == case]
 
 
 @pytest.fixture
@@ -94,15 +94,15 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
     def noted(
         self: Envelope,
-        samples: Sequence[Sample],
+        answers: Sequence[KnownAnswer],
         precision: Precision,
         device: Device,
         flush_bytes: int = 0,
     ) -> Timing | Failure:
-        seen.samples.append(list(samples))
+        seen.answers.append(list(answers))
         seen.precisions.append(precision)
         began = time.perf_counter()
-        outcome = measure(self, samples, precision, device, flush_bytes)
+        outcome = measure(self, answers, precision, device, flush_bytes)
         seen.seconds.append(time.perf_counter() - began)
         return outcome
 
@@ -132,11 +132,11 @@ def test_an_unknown_noise_floor_is_measured_first(
     backend: Witness, problem: Problem, seen: Seen
 ) -> None:
     first = measured(backend, problem)
-    assert len(seen.samples) == 2
+    assert len(seen.answers) == 2
     assert first.noise_log2 > 0.0
     assert sum(seen.seconds) <= first.device_s <= backend.quote(problem)[Resource.DEVICE_S]
     second = measured(backend, problem)
-    assert len(seen.samples) == 3
+    assert len(seen.answers) == 3
     assert second.noise_log2 == first.noise_log2
 
 
@@ -146,17 +146,17 @@ def test_a_noise_floor_lasts_half_an_hour(
     measured(backend, problem)
     now = time.monotonic
     for minutes, contests in ((29, 1), (31, 2)):
-        seen.samples.clear()
+        seen.answers.clear()
         monkeypatch.setattr(time, "monotonic", lambda minutes=minutes: now() + 60 * minutes)
         measured(backend, problem)
-        assert len(seen.samples) == contests
+        assert len(seen.answers) == contests
 
 
 def test_measuring_the_seed_kernel_gives_the_noise_floor(
     backend: Witness, problem: Problem, seen: Seen
 ) -> None:
     floor = measured(backend, problem, SEED)
-    assert len(seen.samples) == 1
+    assert len(seen.answers) == 1
     assert floor.timing is not None
     assert floor.noise_log2 == max(abs(floor.timing.low), abs(floor.timing.high))
     assert measured(backend, problem).noise_log2 == floor.noise_log2
@@ -171,7 +171,7 @@ def test_what_does_not_compile_costs_no_device_time(
     assert measurement.failure is not None
     assert measurement.failure.kind is FailureKind.COMPILE_ERROR
     assert (measurement.device_s, measurement.noise_log2) == (0.0, 0.0)
-    assert seen.samples == []
+    assert seen.answers == []
     assert backend.started == []
 
 
@@ -185,13 +185,13 @@ def test_more_effort_is_more_precision_and_more_hidden_cases(
     problem = problem.model_copy(update={"hidden": legal})
     measured(backend, problem, SEED)
     efforts: tuple[Effort, ...] = ("screening", "normal", "final")
-    seen.samples.clear()
+    seen.answers.clear()
     seen.precisions.clear()
     for effort in efforts:
         assert measured(backend, problem, effort=effort).effort == effort
     assert seen.precisions == [AT_ONCE[effort] for effort in efforts]
     stated = {case.name for case in problem.cases}
-    names = [[each.image.case.name for each in samples] for samples in seen.samples]
+    names = [[each.image.case.name for each in answers] for answers in seen.answers]
     assert all(stated <= set(each) for each in names)
     assert [len(each) - len(stated) for each in names] == [3, 6, 9]
 
@@ -326,7 +326,7 @@ def test_a_process_that_the_machine_starves_is_started_again(
         measured(backend, problem, SEED)
         backend.started.clear()
         backend.pauses.clear()
-        backend._patience = 1
+        backend._time_factor = 1
 
         def stopped(child: CppChild, *request: Any) -> float | Failure:
             if child is backend.started[side] and next(requests) == request_number:
@@ -342,8 +342,8 @@ def test_a_process_that_the_machine_starves_is_started_again(
         assert len(measurement.timing.cases[0].log2_ratios) == 10
         assert len(backend.started) >= 4
         assert backend.pauses[0] == 1.0
-        # The next one begins with as much patience as this one needed.
-        assert backend._patience == min(2 ** len(backend.pauses), 8)
+        # The next one begins with as much time as this one needed.
+        assert backend._time_factor == min(2 ** len(backend.pauses), 8)
         assert measurement.device_s <= 3.0
         assert not any(child.alive for child in backend.started)
 
@@ -474,7 +474,7 @@ def test_problems_that_are_not_measured_any_more_are_let_go(
     problems = [make_problem(N=size) for size in (1000, 2000)]
     for problem in problems:
         measured(backend, problem, SEED)
-    assert list(backend._stores) == [problems[-1].id]
+    assert list(backend._problems) == [problems[-1].id]
 
 
 def test_a_case_too_large_for_the_arena_is_left_out(backend: Witness, seen: Seen) -> None:
@@ -482,5 +482,5 @@ def test_a_case_too_large_for_the_arena_is_left_out(backend: Witness, seen: Seen
     legal = Hidden(dimensions={"N": (1 << 24, 1 << 24), "K": (1, 1)})
     problem = make_problem().model_copy(update={"hidden": legal})
     assert measured(backend, problem, SEED).failure is None
-    sizes = {each.image.case.dimensions["N"] for each in seen.samples[0]}
+    sizes = {each.image.case.dimensions["N"] for each in seen.answers[0]}
     assert sizes == {40_000, 77}

@@ -15,7 +15,7 @@ from kernelcast.backends._child import Child
 from kernelcast.backends._envelope import Envelope, ReferenceLost
 from kernelcast.backends._inputs import FreshInputs
 from kernelcast.backends._timing import OutOfTime, Precision
-from kernelcast.backends._verify import Sample, oracle
+from kernelcast.backends._verify import KnownAnswer, oracle
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.canonical import kernel_id
 from kernelcast.devices import detect_cpu
@@ -141,8 +141,8 @@ class Contest:
     ) -> Timing | Failure:
         answer = oracle(self.problem)
         cases = self.arena.cases.values()
-        samples = [Sample.draw(self.problem, case, answer, self.rng) for case in cases]
-        return self.envelope.measure(samples, precision, device)
+        answers = [KnownAnswer.draw(self.problem, case, answer, self.rng) for case in cases]
+        return self.envelope.measure(answers, precision, device)
 
     def failure(self) -> Failure:
         outcome = self.measure()
@@ -391,11 +391,11 @@ def test_a_lower_precision_than_the_references_is_found() -> None:
 
 def test_all_of_the_cache_is_flushed_before_each_request() -> None:
     contest = Contest()
-    samples = [
-        Sample.draw(contest.problem, case, oracle(contest.problem), contest.rng)
+    answers = [
+        KnownAnswer.draw(contest.problem, case, oracle(contest.problem), contest.rng)
         for case in contest.arena.cases.values()
     ]
-    contest.envelope.measure(samples, QUICK, FAKE_DEVICE, flush_bytes=4096)
+    contest.envelope.measure(answers, QUICK, FAKE_DEVICE, flush_bytes=4096)
     requests = 2 * (2 + QUICK.max_rounds)
     assert set(contest.envelope._flush.tolist()) == {requests}
 

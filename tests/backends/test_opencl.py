@@ -13,7 +13,8 @@ import pytest
 from kernelcast.backends import opencl
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._proof import detect_sandbox
-from kernelcast.backends.opencl import Found, OpenClBackend, opencl_devices, read_launch
+from kernelcast.backends.cuda import read_launch
+from kernelcast.backends.opencl import DeviceFacts, OpenClBackend, opencl_devices
 from kernelcast.canonical import kernel_id
 from kernelcast.devices import detect_cpu
 from kernelcast.errors import NoDevice, ProblemError
@@ -347,11 +348,11 @@ def test_a_binary_that_does_not_load_is_a_failure(cl: OpenClBackend) -> None:
 
 
 def test_the_launch_is_read_from_the_pragma() -> None:
-    launch = read_launch(source_of("transpose"))
+    launch = read_launch(source_of("transpose"), "global", "local")
     assert launch is not None
     assert launch.grid_extent({"M": 19, "N": 77}) == (80, 32, 1)
     assert launch.block_extent({}) == (16, 16, 1)
-    assert read_launch("#pragma kernelcast grid(1) block(1)\n") is None
+    assert read_launch("#pragma kernelcast grid(1) block(1)\n", "global", "local") is None
 
 
 # -------------------------------------------------------------------------------------- devices
@@ -384,8 +385,8 @@ def test_the_device_is_this_cpu(cl: OpenClBackend) -> None:
 
 
 def test_a_gpu_is_described_as_far_as_opencl_tells() -> None:
-    told = Found(0, 0, "Vendor", "OpenCL 3.0", "GPU", "1", False, 80, 1500, 1024, 1 << 22, 49152)
-    device = told.as_device()
+    facts = DeviceFacts(0, 0, "Vendor", "OpenCL 3.0", "GPU", "1", 4, 80, 1500, 1024, 1 << 22, 49152)
+    device = facts.as_device()
     assert (device.kind, device.cores, device.clock_hz) == ("gpu", 80, 1.5e9)
     assert device.peak_flops == {}
-    assert not told.is_pocl
+    assert not facts.is_pocl

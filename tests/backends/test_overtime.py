@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import cast
 
+from kernelcast.backends._child import Child
 from kernelcast.backends._overtime import Overtime
 from kernelcast.types import FailureKind
 
@@ -26,13 +28,17 @@ class Process:
         self.idle_cpu_s += self.taken()
 
 
+def overtime_of(ours: Taken, theirs: Taken) -> Overtime:
+    return Overtime(cast(Child, Process(ours)), cast(Child, Process(theirs)))
+
+
 def found_after(ours: Taken, theirs: Taken, rounds: int = ROUNDS) -> int | None:
     """In which round it is found out."""
-    overtime = Overtime(Process(ours), Process(theirs))
+    overtime = overtime_of(ours, theirs)
     for number in range(1, rounds + 1):
         overtime.worked(REQUEST_S)
         failure = overtime.check(of_a_round=True)
-        assert overtime.found == (failure is not None)
+        assert overtime.exceeded == (failure is not None)
         if failure is not None:
             assert failure.kind is FailureKind.CHEATING
             return number
@@ -80,7 +86,7 @@ def test_who_spins_is_found_though_the_others_get_their_turn() -> None:
 
 
 def test_what_is_spent_between_rounds_counts_in_the_whole() -> None:
-    overtime = Overtime(Process(lambda: 6e-3), Process(lambda: 0.0))
+    overtime = overtime_of(lambda: 6e-3, lambda: 0.0)
     overtime.worked(REQUEST_S)
     assert overtime.check() is None
     failure = overtime.check()  # more than 10 ms and a tenth of its calls

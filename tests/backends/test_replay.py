@@ -4,6 +4,7 @@ import importlib
 import json
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -62,18 +63,19 @@ FAILURES = [
 
 
 def texts() -> Recording:
-    return Recording.from_columns(
+    entries = [
+        Recorded(1e-3, None, 1e-6, compile_s=0.5, benchmark_s=2.0),
+        Recorded(None, FAILURES[0], compile_s=0.25),
+        Recorded(None, FAILURES[1], compile_s=0.5, benchmark_s=0.0),
+    ]
+    ids = [kernel_id(source, "cpp") for source in (SEED, BROKEN, WRONG)]
+    return Recording.from_rows(
+        zip(ids, entries, strict=True),
         problem="synthetic",
         device=FAKE_DEVICE,
         language="cpp",
         source=SEED,
         reference=kernel_id(SEED, "cpp"),
-        kernels=[kernel_id(source, "cpp") for source in (SEED, BROKEN, WRONG)],
-        runtime_s=[1e-3, None, None],
-        failure=[None, *FAILURES],
-        std_s=[1e-6, None, None],
-        compile_s=[0.5, 0.25, 0.5],
-        benchmark_s=[2.0, None, 0.0],
     )
 
 
@@ -90,20 +92,28 @@ class TestReplayBackend(BackendContract):
         return BROKEN
 
 
-def configurations(**changes: Any) -> Recording:
+ONE: Parameters = {"A": 1, "B": "x"}
+BANG = Failure(kind=FailureKind.CRASH, message="bang")
+PAIRS: list[tuple[str | Parameters, Recorded]] = [
+    (ONE, Recorded(8e-3, std_s=8e-5)),
+    ({"A": 2, "B": "x"}, Recorded(2e-3, std_s=2e-5)),
+    ({"A": 1, "B": "y"}, Recorded(failure=BANG)),
+    ({"A": 4, "B": "x"}, Recorded(4e-3)),
+]
+
+
+def configurations(
+    rows: Sequence[tuple[str | Parameters, Recorded]] = PAIRS, reference: Parameters = ONE
+) -> Recording:
     """Four configurations of A and B; {"A": 2, "B": "y"} was never recorded."""
-    columns: dict[str, Any] = {
-        "problem": "pairs",
-        "device": FAKE_DEVICE,
-        "language": "cuda",
-        "source": "__global__ void k() {}\n",
-        "reference": {"A": 1, "B": "x"},
-        "kernels": [{"A": 1, "B": "x"}, {"A": 2, "B": "x"}, {"A": 1, "B": "y"}, {"A": 4, "B": "x"}],
-        "runtime_s": [8e-3, 2e-3, None, 4e-3],
-        "failure": [None, None, Failure(kind=FailureKind.CRASH, message="bang"), None],
-        "std_s": [8e-5, 2e-5, None, None],
-    }
-    return Recording.from_columns(**columns | changes)
+    return Recording.from_rows(
+        rows,
+        problem="pairs",
+        device=FAKE_DEVICE,
+        language="cuda",
+        source="__global__ void k() {}\n",
+        reference=reference,
+    )
 
 
 def member(recording: Recording, parameters: Parameters) -> Kernel:
@@ -136,7 +146,7 @@ def test_failures_keep_their_kind_and_only_compile_errors_show_without_running()
     backend, problem = ReplayBackend(recording), space_problem(recording)
     kernel = member(recording, {"A": 1, "B": "y"})
     measured = backend.measure(problem, kernel, 0)
-    assert measured.failure == Failure(kind=FailureKind.CRASH, message="bang")
+    assert measured.failure == BANG
     assert measured.timing is None
     assert backend.inspect(problem, kernel).failure is None
 
@@ -184,7 +194,7 @@ def test_another_problem_is_a_broken_set_up() -> None:
 
 def test_another_recording_is_another_toolchain() -> None:
     """Otherwise the measurement cache would answer for it."""
-    same, other = configurations(), configurations(runtime_s=[8e-3, 1e-3, None, 4e-3])
+    same, other = configurations(), configurations([*PAIRS, ({"A": 2, "B": "y"}, Recorded(1e-3))])
     assert ReplayBackend(same).toolchain == ReplayBackend(configurations()).toolchain
     assert ReplayBackend(same).toolchain != ReplayBackend(other).toolchain
 
@@ -199,7 +209,8 @@ def test_the_problem_spans_the_recorded_values() -> None:
 
 
 def test_a_reference_without_a_time_is_refused() -> None:
-    for reference in ({"A": 1, "B": "y"}, {"A": 2, "B": "y"}):
+    references: list[Parameters] = [{"A": 1, "B": "y"}, {"A": 2, "B": "y"}]
+    for reference in references:
         with pytest.raises(SetupError, match="no time for its reference"):
             configurations(reference=reference)
 
@@ -211,13 +222,9 @@ def test_a_recorded_kernel_is_timed_or_failed() -> None:
 
 
 def test_a_kernel_recorded_several_times_has_its_median_time() -> None:
-    one: Parameters = {"A": 1, "B": "x"}
-    recording = configurations(
-        kernels=[one, one, one, one],
-        runtime_s=[9e-3, 1e-3, None, 3e-3],
-        std_s=None,
-    )
-    assert recording.entries[canonical_parameters(one)].runtime_s == 3e-3
+    entries = [Recorded(9e-3), Recorded(1e-3), Recorded(failure=BANG), Recorded(3e-3)]
+    recording = configurations([(ONE, entry) for entry in entries])
+    assert recording.entries[canonical_parameters(ONE)].runtime_s == 3e-3
 
 
 @given(st.dictionaries(st.text(max_size=3), st.integers(-(2**40), 2**40) | st.text(max_size=3)))

@@ -14,8 +14,8 @@ import overhead
 from kernelcast.backends._arena import Arena, Layout
 from kernelcast.backends._verify import (
     Image,
+    KnownAnswer,
     OutputError,
-    Sample,
     differences,
     lint,
     oracle,
@@ -65,33 +65,33 @@ def make_problem(
     )
 
 
-def draw(problem: Problem, seed: int = 0) -> tuple[Sample, NDArray[np.uint8]]:
-    """A sample, and the memory after a perfect kernel ran on it."""
+def draw(problem: Problem, seed: int = 0) -> tuple[KnownAnswer, NDArray[np.uint8]]:
+    """A answer, and the memory after a perfect kernel ran on it."""
     rng = np.random.default_rng(seed)
-    sample = Sample.draw(problem, problem.cases[0], oracle(problem), rng)
-    slot = sample.image.content.copy()
-    for name in sample.expected:
-        array(sample, slot, name)[:] = sample.expected[name].low
-    return sample, slot
+    answer = KnownAnswer.draw(problem, problem.cases[0], oracle(problem), rng)
+    slot = answer.image.content.copy()
+    for name in answer.bounds:
+        array(answer, slot, name)[:] = answer.bounds[name].low
+    return answer, slot
 
 
-def array(of: Sample | Image, slot: NDArray[np.uint8], name: str) -> NDArray[Any]:
-    image = of.image if isinstance(of, Sample) else of
+def array(of: KnownAnswer | Image, slot: NDArray[np.uint8], name: str) -> NDArray[Any]:
+    image = of.image if isinstance(of, KnownAnswer) else of
     index = [each.name for each in image.arguments].index(name)
     start, length = image.layout.offsets[index], image.layout.lengths[index]
     return slot[start : start + length].view(image.arguments[index].dtype)
 
 
-def refused(sample: Sample, slot: NDArray[np.uint8]) -> Failure:
-    failure = sample.check(slot)
+def refused(answer: KnownAnswer, slot: NDArray[np.uint8]) -> Failure:
+    failure = answer.check(slot)
     assert failure is not None
     return failure
 
 
 def test_right_output_is_accepted_and_the_untouched_image_is_not() -> None:
-    sample, slot = draw(make_problem())
-    assert sample.check(slot) is None
-    failure = refused(sample, sample.image.content)
+    answer, slot = draw(make_problem())
+    assert answer.check(slot) is None
+    failure = refused(answer, answer.image.content)
     assert failure.kind is FailureKind.WRONG_RESULT
     assert "33 of 33" in failure.message
 
@@ -99,10 +99,10 @@ def test_right_output_is_accepted_and_the_untouched_image_is_not() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
 def test_one_unwritten_element_is_found(dtype: str) -> None:
     fill = Fill(kind="integers", low=-5, high=6)
-    sample, slot = draw(make_problem(dtype=dtype, fill=fill))
-    assert sample.check(slot) is None
-    array(sample, slot, "y")[-1] = array(sample, sample.image.content, "y")[-1]
-    failure = refused(sample, slot)
+    answer, slot = draw(make_problem(dtype=dtype, fill=fill))
+    assert answer.check(slot) is None
+    array(answer, slot, "y")[-1] = array(answer, answer.image.content, "y")[-1]
+    failure = refused(answer, slot)
     assert failure.kind is FailureKind.WRONG_RESULT
     assert "y[32]" in failure.message
     assert "1 of 33" in failure.message
@@ -112,22 +112,22 @@ def test_one_unwritten_element_is_found(dtype: str) -> None:
 def test_tolerance_is_absolute_plus_relative_for_each_element(value: float, error: float) -> None:
     source = f"import numpy as np\ndef reference(x, *, N):\n    return np.full(N, {value!r})\n"
     problem = make_problem(source, dtype="float64", rtol=1e-2, atol=0.5)
-    sample, slot = draw(problem)
-    array(sample, slot, "y")[:] = value
-    assert sample.check(slot) is None
-    array(sample, slot, "y")[4] = value + error
+    answer, slot = draw(problem)
+    array(answer, slot, "y")[:] = value
+    assert answer.check(slot) is None
+    array(answer, slot, "y")[4] = value + error
     allowed = 0.5 + 1e-2 * abs(value)
     if abs(error) < allowed * (1 - 1e-9) - 1e-9:
-        assert sample.check(slot) is None
+        assert answer.check(slot) is None
     elif abs(error) > allowed * (1 + 1e-9) + 1e-9:
-        assert refused(sample, slot).kind is FailureKind.WRONG_RESULT
+        assert refused(answer, slot).kind is FailureKind.WRONG_RESULT
 
 
 def test_rounding_the_oracle_to_single_precision_is_never_an_error() -> None:
     source = "def reference(x, *, N):\n    return x.astype('float64') / 3\n"
-    sample, slot = draw(make_problem(source))
-    array(sample, slot, "y")[:] = array(sample, slot, "x").astype(np.float64) / 3
-    assert sample.check(slot) is None
+    answer, slot = draw(make_problem(source))
+    array(answer, slot, "y")[:] = array(answer, slot, "x").astype(np.float64) / 3
+    assert answer.check(slot) is None
 
 
 def test_nan_and_infinity_must_be_where_the_oracle_has_them() -> None:
@@ -137,30 +137,30 @@ def test_nan_and_infinity_must_be_where_the_oracle_has_them() -> None:
         "    y = x.astype(np.float64); y[1] = np.nan; y[2] = np.inf; y[3] = -np.inf\n"
         "    return y\n"
     )
-    sample, slot = draw(make_problem(source, rtol=1e-3, atol=1e-3))
-    y = array(sample, slot, "y")
+    answer, slot = draw(make_problem(source, rtol=1e-3, atol=1e-3))
+    y = array(answer, slot, "y")
     y[1] = np.float32("nan")
-    assert sample.check(slot) is None
+    assert answer.check(slot) is None
     for index, wrong in ((0, np.nan), (1, 0.0), (2, 1e38), (2, np.nan), (3, np.inf)):
         right = y[index]
         y[index] = wrong
-        assert f"y[{index}]" in refused(sample, slot).message
+        assert f"y[{index}]" in refused(answer, slot).message
         y[index] = right
-    y[1] = array(sample, sample.image.content, "y")[
+    y[1] = array(answer, answer.image.content, "y")[
         1
     ]  # the poison is a NaN too, but nobody wrote it
-    assert "y[1]" in refused(sample, slot).message
+    assert "y[1]" in refused(answer, slot).message
 
 
 def test_changed_input_is_cheating_and_a_damaged_guard_is_wrong() -> None:
-    sample, slot = draw(make_problem(outputs=("y", "z"), source=IDENTITY.replace("x\n", "x, x\n")))
-    assert sample.check(slot) is None
-    array(sample, slot, "x")[7] += 1
-    failure = refused(sample, slot)
+    answer, slot = draw(make_problem(outputs=("y", "z"), source=IDENTITY.replace("x\n", "x, x\n")))
+    assert answer.check(slot) is None
+    array(answer, slot, "x")[7] += 1
+    failure = refused(answer, slot)
     assert failure.kind is FailureKind.CHEATING
     assert "input x" in failure.message
 
-    layout = sample.image.layout
+    layout = answer.image.layout
     ends = [offset + length for offset, length in zip(layout.offsets, layout.lengths, strict=True)]
     for position, words in (
         (0, "between the start and x"),
@@ -171,7 +171,7 @@ def test_changed_input_is_cheating_and_a_damaged_guard_is_wrong() -> None:
     ):
         _, slot = draw(make_problem(outputs=("y", "z"), source=IDENTITY.replace("x\n", "x, x\n")))
         slot[position] ^= 1
-        failure = refused(sample, slot)
+        failure = refused(answer, slot)
         assert failure.kind is FailureKind.WRONG_RESULT
         assert words in failure.message
 
@@ -188,8 +188,8 @@ def test_arrays_are_aligned_and_apart() -> None:
 
 def test_the_oracle_cannot_change_what_the_kernel_gets() -> None:
     source = "def reference(x, *, N):\n    x[:] = 0\n    return x\n"
-    sample, _ = draw(make_problem(source))
-    assert np.count_nonzero(array(sample, sample.image.content, "x")) == 33
+    answer, _ = draw(make_problem(source))
+    assert np.count_nonzero(array(answer, answer.image.content, "x")) == 33
 
 
 @pytest.mark.parametrize(
@@ -224,8 +224,8 @@ def test_bundled_oracles_answer_on_their_correctness_cases(name: str) -> None:
     problem = load_problem(name)
     for case in problem.cases:
         if not case.timed:
-            sample = Sample.draw(problem, case, oracle(problem), np.random.default_rng(0))
-            assert sample.check(sample.image.content) is not None
+            answer = KnownAnswer.draw(problem, case, oracle(problem), np.random.default_rng(0))
+            assert answer.check(answer.image.content) is not None
 
 
 # ------------------------------------------------------------------------- the error budget
@@ -233,90 +233,90 @@ def test_bundled_oracles_answer_on_their_correctness_cases(name: str) -> None:
 THIRD = "def reference(x, *, N):\n    return x.astype('float64') / 3\n"
 
 
-def answered(sample: Sample, values: NDArray[Any]) -> NDArray[np.uint8]:
-    slot = sample.image.content.copy()
-    array(sample, slot, "y")[:] = values
+def answered(answer: KnownAnswer, values: NDArray[Any]) -> NDArray[np.uint8]:
+    slot = answer.image.content.copy()
+    array(answer, slot, "y")[:] = values
     return slot
 
 
-def third(rtol: float, seed: int, size: int = 4096, scale: float = 1.0) -> Sample:
+def third(rtol: float, seed: int, size: int = 4096, scale: float = 1.0) -> KnownAnswer:
     return draw(make_problem(THIRD, rtol=rtol, size=size, scale=scale), seed)[0]
 
 
-def noisy(sample: Sample, relative: float, seed: int) -> NDArray[np.uint8]:
+def noisy(answer: KnownAnswer, relative: float, seed: int) -> NDArray[np.uint8]:
     """The exact answer with so much relative error an element."""
-    exact = sample.exact["y"]
+    exact = answer.exact["y"]
     noise = np.random.default_rng(seed).standard_normal(exact.size)
-    return answered(sample, exact * (1 + relative * noise))
+    return answered(answer, exact * (1 + relative * noise))
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(1e-8, 1e-5), st.floats(0.0, 1.8))
 def test_as_much_error_as_the_reference_has_is_accepted(
     seed: int, relative: float, factor: float
 ) -> None:
-    sample = third(1e-2, seed)
-    honest = sample.errors(noisy(sample, relative, seed + 1))
-    assert sample.check(noisy(sample, factor * relative, seed + 2), honest) is None
+    answer = third(1e-2, seed)
+    honest = answer.errors(noisy(answer, relative, seed + 1))
+    assert answer.check(noisy(answer, factor * relative, seed + 2), honest) is None
 
 
 @given(st.integers(0, 2**32 - 1))
 def test_a_lower_precision_is_found_although_every_element_is_within_the_tolerance(
     seed: int,
 ) -> None:
-    sample = draw(make_problem(THIRD, rtol=5e-3, atol=1e-6, size=4096), seed)[0]
-    exact = sample.exact["y"].astype(np.float32)
-    honest = sample.errors(answered(sample, exact))
-    half = answered(sample, exact.astype(np.float16))
-    short = answered(sample, (exact.view(np.uint32) & 0xFFFFE000).view(np.float32))
+    answer = draw(make_problem(THIRD, rtol=5e-3, atol=1e-6, size=4096), seed)[0]
+    exact = answer.exact["y"].astype(np.float32)
+    honest = answer.errors(answered(answer, exact))
+    half = answered(answer, exact.astype(np.float16))
+    short = answered(answer, (exact.view(np.uint32) & 0xFFFFE000).view(np.float32))
     for low in (half, short):
-        assert sample.check(low) is None
-        failure = sample.check(low, honest)
+        assert answer.check(low) is None
+        failure = answer.check(low, honest)
         assert failure is not None
         assert failure.kind is FailureKind.WRONG_RESULT
         assert "less precise than the reference" in failure.message
-    assert sample.check(answered(sample, np.nextafter(exact, np.float32(9))), honest) is None
+    assert answer.check(answered(answer, np.nextafter(exact, np.float32(9))), honest) is None
 
 
 def test_a_reference_of_low_precision_may_be_matched() -> None:
-    sample = third(5e-3, 1)
-    half = answered(sample, sample.exact["y"].astype(np.float16))
-    assert sample.check(half, sample.errors(half)) is None
+    answer = third(5e-3, 1)
+    half = answered(answer, answer.exact["y"].astype(np.float16))
+    assert answer.check(half, answer.errors(half)) is None
 
 
 def test_few_elements_have_no_mean_to_hold_them_to() -> None:
-    sample = third(5e-3, 1, size=255)
-    half = answered(sample, sample.exact["y"].astype(np.float16))
+    answer = third(5e-3, 1, size=255)
+    half = answered(answer, answer.exact["y"].astype(np.float16))
     assert (
-        sample.check(half, sample.errors(answered(sample, sample.exact["y"].astype(np.float32))))
+        answer.check(half, answer.errors(answered(answer, answer.exact["y"].astype(np.float32))))
         is None
     )
 
 
 def test_errors_are_measured_against_the_oracle() -> None:
-    sample = third(1e-2, 3, size=400)
-    exact = sample.exact["y"]
+    answer = third(1e-2, 3, size=400)
+    exact = answer.exact["y"]
     off = exact.astype(np.float32)
     off[7] += 0.5
-    error = sample.errors(answered(sample, off))["y"]
+    error = answer.errors(answered(answer, off))["y"]
     assert error.worst == pytest.approx(0.5, rel=1e-3)
-    tolerance = sample.tolerance.atol + sample.tolerance.rtol * abs(exact[7])
+    tolerance = answer.tolerance.atol + answer.tolerance.rtol * abs(exact[7])
     assert error.rms == pytest.approx(0.5 / tolerance / 20, rel=1e-3)
     for bad in (np.nan, np.inf):
         off[7] = bad
-        assert sample.errors(answered(sample, off))["y"] == OutputError(
+        assert answer.errors(answered(answer, off))["y"] == OutputError(
             math.inf, math.inf, math.inf
         )
-    unwritten = sample.errors(sample.image.content)["y"]
+    unwritten = answer.errors(answer.image.content)["y"]
     assert unwritten == OutputError(math.inf, math.inf, math.inf)
 
 
 def test_one_large_element_does_not_decide_on_the_budget() -> None:
     """It would be the reference's luck with that element, and no measure for other inputs."""
-    sample = third(1e-4, 3, size=400)
-    exact = sample.exact["y"]
+    answer = third(1e-4, 3, size=400)
+    exact = answer.exact["y"]
     exact[7] = 1e4
     off = (exact * (1 + 1e-5)).astype(np.float32)
-    error = sample.errors(answered(sample, off))["y"]
+    error = answer.errors(answered(answer, off))["y"]
     assert error.worst == pytest.approx(0.1, rel=1e-2)
     assert error.rms == pytest.approx(0.1, rel=0.05)
 
@@ -327,35 +327,35 @@ def test_sums_in_another_order_are_as_good_at_every_magnitude() -> None:
     case = Case(name="c", dimensions={"M": 8, "N": 83, "K": 92}, timed=False, scale=16.0)
     rng = np.random.default_rng(0)
     for _ in range(200):
-        sample = Sample.draw(problem, case, oracle(problem), rng)
-        a, b = sample.image.arrays(sample.image.content, "input")
+        answer = KnownAnswer.draw(problem, case, oracle(problem), rng)
+        a, b = answer.image.arrays(answer.image.content, "input")
         left, right = a.reshape(8, 92).T, b.reshape(92, 83)
         products = left[:, :, None] * right[:, None, :]
         one_by_one = np.add.accumulate(products, axis=0, dtype=np.float32)[-1]
         by_fours = products.reshape(23, 4, 8, 83)
         pairs = (by_fours[:, 0] + by_fours[:, 1]) + (by_fours[:, 2] + by_fours[:, 3])
         another = np.add.accumulate(pairs, axis=0, dtype=np.float32)[-1]
-        slots = [sample.image.content.copy() for _ in range(2)]
+        slots = [answer.image.content.copy() for _ in range(2)]
         for slot, values in zip(slots, (one_by_one, another), strict=True):
-            (output,) = sample.image.arrays(slot, "output")
+            (output,) = answer.image.arrays(slot, "output")
             output[:] = values.reshape(-1)
-        assert sample.check(slots[1], sample.errors(slots[0])) is None
+        assert answer.check(slots[1], answer.errors(slots[0])) is None
 
 
 def test_a_huge_error_is_an_error_not_a_warning() -> None:
     problem = make_problem(THIRD, dtype="float64", rtol=1e-2, size=400)
-    sample, slot = draw(problem)
-    array(sample, slot, "y")[3] = 1e300
-    failure = sample.check(slot, {"y": OutputError(1e-9, 1e-9, 1e-9)})
+    answer, slot = draw(problem)
+    array(answer, slot, "y")[3] = 1e300
+    failure = answer.check(slot, {"y": OutputError(1e-9, 1e-9, 1e-9)})
     assert failure is not None
     assert "y[3]" in failure.message
 
 
 def test_integers_have_no_error_budget() -> None:
     fill = Fill(kind="integers", low=0, high=9)
-    sample, slot = draw(make_problem(dtype="int32", fill=fill, size=400))
-    assert sample.errors(slot) == {}
-    assert sample.check(slot, {}) is None
+    answer, slot = draw(make_problem(dtype="int32", fill=fill, size=400))
+    assert answer.errors(slot) == {}
+    assert answer.check(slot, {}) is None
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1 / 16, 16.0]))
@@ -363,24 +363,24 @@ def test_other_magnitudes_are_allowed_what_the_reference_needs_there(
     seed: int, scale: float
 ) -> None:
     """The tolerance was stated for the usual magnitudes; elsewhere the reference is the measure."""
-    sample = third(0.0, seed, size=100, scale=scale)
-    reference = noisy(sample, 1e-5, seed + 1)
-    honest = sample.errors(reference)
-    assert sample.check(reference) is not None
-    assert sample.check(reference, honest) is None
-    off = array(sample, reference, "y").copy()
-    off[11] = sample.exact["y"][11] + 3.5 * honest["y"].worst
-    assert sample.check(answered(sample, off), honest) is None
-    off[11] = sample.exact["y"][11] + 4.5 * honest["y"].worst
-    failure = sample.check(answered(sample, off), honest)
+    answer = third(0.0, seed, size=100, scale=scale)
+    reference = noisy(answer, 1e-5, seed + 1)
+    honest = answer.errors(reference)
+    assert answer.check(reference) is not None
+    assert answer.check(reference, honest) is None
+    off = array(answer, reference, "y").copy()
+    off[11] = answer.exact["y"][11] + 3.5 * honest["y"].worst
+    assert answer.check(answered(answer, off), honest) is None
+    off[11] = answer.exact["y"][11] + 4.5 * honest["y"].worst
+    failure = answer.check(answered(answer, off), honest)
     assert failure is not None
     assert "y[11]" in failure.message
 
 
 def test_the_usual_magnitudes_are_not_widened() -> None:
-    sample = third(0.0, 1, size=100)
-    reference = noisy(sample, 1e-5, 2)
-    assert sample.check(reference, sample.errors(reference)) is not None
+    answer = third(0.0, 1, size=100)
+    reference = noisy(answer, 1e-5, 2)
+    assert answer.check(reference, answer.errors(reference)) is not None
 
 
 # ------------------------------------------------------------- against the trusted reference
@@ -613,25 +613,25 @@ def test_lint_leaves_what_it_hands_over_alone() -> None:
 
 def test_timed_outputs_have_a_budget_too() -> None:
     """Within the tolerance, element by element, and still a lower precision."""
-    sample = third(5e-3, 1, size=4000)
-    exact = sample.exact["y"]
-    honest = sample.errors(answered(sample, exact.astype(np.float32)))
-    right = answered(sample, exact.astype(np.float32))
-    half = answered(sample, exact.astype(np.float16))
-    assert differences(sample.image, sample.tolerance, honest, right, right) is None
-    failure = differences(sample.image, sample.tolerance, honest, half, right)
+    answer = third(5e-3, 1, size=4000)
+    exact = answer.exact["y"]
+    honest = answer.errors(answered(answer, exact.astype(np.float32)))
+    right = answered(answer, exact.astype(np.float32))
+    half = answered(answer, exact.astype(np.float16))
+    assert differences(answer.image, answer.tolerance, honest, right, right) is None
+    failure = differences(answer.image, answer.tolerance, honest, half, right)
     assert failure is not None
     assert "less precise" in failure.message
 
 
 def test_a_guard_written_to_another_shows() -> None:
     """Guards are NaNs, and no two of them are the same."""
-    sample, slot = draw(make_problem(THIRD, size=400))
-    end = sample.image.layout.offsets[1] + sample.image.layout.lengths[1]
+    answer, slot = draw(make_problem(THIRD, size=400))
+    end = answer.image.layout.offsets[1] + answer.image.layout.lengths[1]
     slot[end : end + 4] = slot[:4]
-    failure = sample.check(slot)
+    failure = answer.check(slot)
     assert failure is not None
     assert "past the end" in failure.message
-    guards = sample.image.content[: sample.image.layout.offsets[0]]
+    guards = answer.image.content[: answer.image.layout.offsets[0]]
     assert np.isnan(guards.view(np.float32)).all()
     assert np.isnan(guards.view(np.float64)).all()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernelcast.backends.replay import Recording
+from kernelcast.backends.replay import Recorded, Recording
 from kernelcast.errors import SetupError
 from kernelcast.forecasters.roofline import RooflineForecaster
 from kernelcast.judge.replaying import (
@@ -62,32 +62,30 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def space() -> Recording:
-    configurations = [{"A": value} for value in range(1, 13)]
-    return Recording.from_columns(
+    rows = (({"A": value}, Recorded(1.0 / value, compile_s=0.5)) for value in range(1, 13))
+    return Recording.from_rows(
+        rows,
         problem="space",
         device=FAKE_DEVICE,
         language="cuda",
         source="int t;\n",
         reference={"A": 1},
-        kernels=configurations,
-        runtime_s=[1.0 / value for value in range(1, 13)],
-        compile_s=[0.5] * 12,
     )
 
 
 def recorded_search() -> tuple[Recording, list[Kernel]]:
     kernels = [make_kernel(f"int k{index};") for index in range(6)]
     crash = Failure(kind=FailureKind.CRASH, message="boom")
-    times: list[float | None] = [2.0, 1.0, 1.5, None, 0.5, 0.8]
-    recording = Recording.from_columns(
+    times = [2.0, 1.0, 1.5, None, 0.5, 0.8]
+    entries = [Recorded(seconds) if seconds else Recorded(failure=crash) for seconds in times]
+    ids = ["reference", *(kernel.id for kernel in kernels)]
+    recording = Recording.from_rows(
+        zip(ids, [Recorded(2.0), *entries], strict=True),
         problem="search",
         device=FAKE_DEVICE,
         language="cpp",
         source="int reference;\n",
         reference="reference",
-        kernels=["reference", *(kernel.id for kernel in kernels)],
-        runtime_s=[2.0, *times],
-        failure=[None, *(crash if each is None else None for each in times)],
     )
     return recording, kernels
 

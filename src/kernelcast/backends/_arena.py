@@ -1,7 +1,8 @@
-"""How the arrays of a call lie in the memory that parent and child share."""
+"""Layout of the arrays of a call in the memory that parent and child share."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from kernelcast.types import Case, Problem
 
-_ALIGNMENT = 512  # what OpenCL devices want of a part of a buffer: PoCL 128, NVIDIA 512
+_ALIGNMENT = 512  # of parts of a buffer in OpenCL: PoCL needs 128, NVIDIA 512
 _GUARD_BYTES = 256
 _PAGE = 4096
 _MOST_CALLS = 256
@@ -18,7 +19,7 @@ _BATCH_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the arrays of one case lie from the start of a slot, and how long a slot is."""
+    """Offsets and lengths in bytes of the arrays of one case in a slot, and a slot's length."""
 
     offsets: tuple[int, ...]
     lengths: tuple[int, ...]
@@ -26,12 +27,12 @@ class Layout:
 
     @classmethod
     def of(cls, problem: Problem, case: Case) -> Layout:
-        """Arrays in the order of the signature, aligned, with a guard before, between, after."""
+        """Arrays in the order of the signature, aligned, with guards before, between and after."""
         offsets, lengths, end = [], [], 0
         for argument in problem.arguments:
             start = -(-(end + _GUARD_BYTES) // _ALIGNMENT) * _ALIGNMENT
-            length = int(np.prod(argument.extent(case.dimensions), dtype=np.int64))
-            length *= np.dtype(argument.dtype).itemsize
+            elements = math.prod(argument.extent(case.dimensions))
+            length = elements * np.dtype(argument.dtype).itemsize
             offsets.append(start)
             lengths.append(length)
             end = start + length
@@ -41,7 +42,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Arena:
-    """How every process of a problem lays out its memory: slots by case, one a call."""
+    """The memory of every process of a problem: one slot a call."""
 
     problem: Problem
     cases: Mapping[str, Case]
@@ -56,9 +57,11 @@ class Arena:
         """
         layouts = {case.name: Layout.of(problem, case) for case in problem.cases}
         size = max(_slots(layout) * layout.stride for layout in layouts.values())
-        fitting = [each for each in hidden if Layout.of(problem, each).stride <= size]
-        layouts |= {case.name: Layout.of(problem, case) for case in fitting}
-        cases = {case.name: case for case in (*problem.cases, *fitting)}
+        cases = {case.name: case for case in problem.cases}
+        for case in hidden:
+            layout = Layout.of(problem, case)
+            if layout.stride <= size:
+                cases[case.name], layouts[case.name] = case, layout
         return cls(problem, cases, layouts, size)
 
     def most_calls(self, case: str) -> int:

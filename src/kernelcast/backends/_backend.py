@@ -1,10 +1,9 @@
-"""What the backends of all languages share: keeping builds, and the order of a measurement.
+"""The part that the backends of all languages share: builds, and the order of a measurement.
 
 A language compiles source to a `Build` and starts a `Child` that has loaded it. Everything else is
-the same for all of them: the sandbox, fresh inputs, hidden cases, verification and timing
-(`_envelope`), the noise floor, and what is written down. A measurement holds the device from the
-moment its inputs are there; compiling, drawing inputs and asking the oracle come before and are
-not device time.
+the same for all: the sandbox, fresh inputs, hidden cases, verification, timing and the noise floor.
+A measurement holds the device from the moment its inputs are drawn. Compiling, drawing inputs and
+asking the oracle come before and are not device time.
 """
 
 from __future__ import annotations
@@ -24,21 +23,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import Child
-from kernelcast.backends._envelope import ReferenceLost
 from kernelcast.backends._inputs import FreshInputs, hidden_cases
 from kernelcast.backends._match import MachineBusy, Match
 from kernelcast.backends._preflight import Watch
 from kernelcast.backends._proof import admit, detect_sandbox
 from kernelcast.backends._sandbox import Level
 from kernelcast.backends._timing import PRECISION, noise_floor
-from kernelcast.backends._verify import Oracle, Sample, lint, oracle
+from kernelcast.backends._toolchain import ToolRun
+from kernelcast.backends._verify import KnownAnswer, Oracle, lint, oracle
 from kernelcast.canonical import kernel_id
+from kernelcast.devices import roofline_s
 from kernelcast.errors import ProblemError, SetupError
 from kernelcast.types import (
     Case,
@@ -76,25 +76,25 @@ _log = logging.getLogger("kernelcast.backends")
 
 @dataclass(frozen=True)
 class Build(Generic[P]):
-    """What compiling gave: evidence that names no kernel yet, and a program if it can run."""
+    """Evidence from compiling, without a kernel id, and a program if it can run."""
 
     evidence: Evidence
     program: P | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Noise:
-    """What the reference against itself showed, and when."""
+    """A noise floor, and when it was measured (of `time.monotonic`)."""
 
     log2: float
     measured: float
 
 
-class _Store:
-    """What the parent keeps of one problem: its oracle, samples of it, and pools of inputs.
+class _ProblemData:
+    """The oracle of one problem, known answers of it, and sources of inputs.
 
-    A sample shows a process inputs that it has not seen, so one may serve several kernels; but
-    not many, and never in a final.
+    A known answer may serve several kernels, because each process sees it once; but not many, and
+    none in a final.
     """
 
     def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
@@ -102,32 +102,26 @@ class _Store:
         self._oracle: Oracle = oracle(problem)
         lint(problem, self._oracle, rng)
         self._lock = threading.Lock()
-        self._samples: dict[str, tuple[Sample, int]] = {}
+        self._answers: dict[str, tuple[KnownAnswer, int]] = {}
         self._fresh: dict[str, FreshInputs] = {}
 
-    def samples(
+    def answers(
         self, cases: Sequence[Case], rng: np.random.Generator, *, reuse: bool
-    ) -> list[Sample]:
-        """One a case, drawn side by side: NumPy lets go of the lock on large arrays."""
-        stated = {case.name for case in self.problem.cases} if reuse else set()
-        with ThreadPoolExecutor(_DRAWING_THREADS) as pool:
-            return list(
-                pool.map(
-                    lambda case, stream: self._sample(case, stream, kept=case.name in stated),
-                    cases,
-                    rng.spawn(len(cases)),
-                )
-            )
+    ) -> list[KnownAnswer]:
+        """One a case, drawn in threads: NumPy releases the lock on large arrays."""
+        shared = {case.name for case in self.problem.cases} if reuse else set()
 
-    def _sample(self, case: Case, rng: np.random.Generator, *, kept: bool) -> Sample:
-        with self._lock:
-            sample, uses = self._samples.get(case.name, (None, 0)) if kept else (None, 0)
-        if sample is None or uses >= _MOST_USES:
-            sample, uses = Sample.draw(self.problem, case, self._oracle, rng), 0
-        if kept:
-            with self._lock:
-                self._samples[case.name] = sample, uses + 1
-        return sample
+        def draw(case: Case, rng: np.random.Generator) -> KnownAnswer:
+            nothing = None, _MOST_USES
+            answer, uses = self._answers.get(case.name, nothing) if case.name in shared else nothing
+            if answer is None or uses >= _MOST_USES:
+                answer, uses = KnownAnswer.draw(self.problem, case, self._oracle, rng), 0
+            if case.name in shared:
+                self._answers[case.name] = answer, uses + 1
+            return answer
+
+        with ThreadPoolExecutor(_DRAWING_THREADS) as pool:
+            return list(pool.map(draw, cases, rng.spawn(len(cases))))
 
     def fresh(self, rng: np.random.Generator) -> Mapping[str, FreshInputs]:
         """Sources of inputs for the timed cases."""
@@ -139,11 +133,11 @@ class _Store:
 
 
 class MeasuringBackend(ABC, Generic[P]):
-    """A backend but for its language. Safe to use from several threads.
+    """A backend without its language. Safe to use from several threads.
 
-    `device_cap_s` bounds how long one measurement may hold the device and is what `quote` states.
-    Kernels and their compilers are confined, at least to the level `require` if it is given; where
-    nothing confines them (S0), only with `allow_unsafe`. `level` is what was proven.
+    Kernels and their compilers are confined, to the level `require` at least. Where nothing
+    confines them (S0), `allow_unsafe` is required. `level` is the level that was proven.
+    `device_cap_s` bounds how long one measurement may hold the device; `quote` states it.
     """
 
     name: str
@@ -171,15 +165,13 @@ class MeasuringBackend(ABC, Generic[P]):
         self._compile_timeout_s = compile_timeout_s
         self._device_cap_s = device_cap_s
         self._flush_bytes = flush_bytes
-        self._patience = 1
+        self._time_factor = 1
         self._directory = Path(tempfile.mkdtemp(prefix=f"kernelcast-{self.name}-", dir=build_dir))
         self._lock = threading.Lock()
         self._builds: OrderedDict[str, tuple[Build[P], Path]] = OrderedDict()
         self._noise: dict[str, _Noise] = {}
-        self._stores: OrderedDict[str, _Store] = OrderedDict()
+        self._problems: OrderedDict[str, _ProblemData] = OrderedDict()
         self._finalizer = weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
-
-    # ------------------------------------------------------------------- what a language adds
 
     @abstractmethod
     def _compile(self, problem: Problem, case: Case | None, source: str, folder: Path) -> Build[P]:
@@ -190,16 +182,14 @@ class MeasuringBackend(ABC, Generic[P]):
         """Start a process that has loaded these programs, by case."""
 
     def _start_ahead(self, _problem: Problem) -> None:
-        """A measurement of this problem has ended: what the next one will need, in passing."""
+        """Start in the background what the next measurement of this problem needs."""
 
     def _specialised(self, _problem: Problem, _case: Case | None) -> str:
-        """What a build for this case depends on beside the source: nothing."""
+        """What a build for this case depends on beside the source."""
         return ""
 
     def _require_device(self) -> None:
         """Raise `NoDevice` where nothing can be launched."""
-
-    # ----------------------------------------------------------------------------- the backend
 
     def close(self) -> None:
         """Remove what was built; also done at exit."""
@@ -217,7 +207,7 @@ class MeasuringBackend(ABC, Generic[P]):
         return {Resource.MEASUREMENTS: 1.0, Resource.DEVICE_S: self._device_cap_s}
 
     def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
-        """Compile only; kept, so that inspecting and measuring compile once."""
+        """Compile only. The build is kept, so that measuring later does not compile again."""
         case = next(iter((*problem.timed_cases, *problem.cases)), None)
         evidence = self._build(problem, case, kernel.source).evidence
         return evidence.model_copy(update={"kernel_id": kernel.id})
@@ -227,15 +217,15 @@ class MeasuringBackend(ABC, Generic[P]):
     ) -> Measurement:
         """Verify on every case, stated and hidden, and time on the timed ones, against the seed.
 
-        Measuring the seed kernel itself gives the noise floor of later measurements; where it is
-        not known, or older than half an hour, that is done first.
+        Measuring the seed kernel itself gives the noise floor of later measurements. If it is
+        unknown or older than half an hour, it is measured first.
 
         Raises:
             SetupError: The seed kernel itself cannot be measured: it is broken, too slow, or the
                 machine has been busy for many minutes.
         """
         watch = Watch.start()
-        # The run's seed can be guessed, the rest cannot: no kernel knows its inputs in advance.
+        # The run's seed can be guessed. The random bits keep a kernel from knowing its inputs.
         rng = np.random.default_rng([seed % 2**63, secrets.randbits(64)])
         built = self._built(problem, problem.cases, kernel.source)
         if isinstance(built, Failure):
@@ -271,8 +261,7 @@ class MeasuringBackend(ABC, Generic[P]):
         effort: Effort,
         watch: Watch,
     ) -> Measurement:
-        with self._lock:
-            noise = self._noise.get(problem.id)
+        noise = self._noise.get(problem.id)
         return Measurement(
             kernel_id=kernel.id,
             problem_id=problem.id,
@@ -288,10 +277,29 @@ class MeasuringBackend(ABC, Generic[P]):
             conditions=watch.conditions(self.device),
         )
 
-    # ------------------------------------------------------------------------------- compiling
+    def _evidence(
+        self,
+        problem: Problem,
+        run: ToolRun,
+        *,
+        failure: Failure | None = None,
+        code: tuple[int, Mapping[str, int]] = (0, {}),
+        **facts: Any,
+    ) -> Evidence:
+        """Evidence without a kernel id; `facts` are further fields of it."""
+        return Evidence(
+            kernel_id="",
+            toolchain=self.toolchain,
+            failure=failure,
+            compile_s=run.seconds,
+            code_bytes=code[0],
+            instructions=code[1],
+            roofline_s=None if failure else roofline_s(problem, self.device),
+            **facts,
+        )
 
     def _build(self, problem: Problem, case: Case | None, source: str) -> Build[P]:
-        """Compile, or take what was compiled before."""
+        """Compile, or return the build that is kept."""
         self._require_language(problem)
         key = content_hash(f"{problem.id}\0{self._specialised(problem, case)}\0{source}")
         with self._lock:
@@ -328,17 +336,6 @@ class MeasuringBackend(ABC, Generic[P]):
             programs[case.name] = build.program
         return programs
 
-    def _built_reference(self, arena: Arena) -> dict[str, P]:
-        problem = arena.problem
-        programs = self._built(problem, list(arena.cases.values()), problem.seed_source)
-        if isinstance(programs, Failure):
-            raise ProblemError(
-                f"the seed kernel of {problem.name} does not compile:\n{programs.message}"
-            )
-        return programs
-
-    # ------------------------------------------------------------------------------- measuring
-
     def _contest(
         self,
         problem: Problem,
@@ -348,28 +345,35 @@ class MeasuringBackend(ABC, Generic[P]):
         cap_s: float,
         tries: int = _TRIES,
     ) -> tuple[Timing | Failure, float]:
-        """A source against the seed kernel, and the seconds that the device was held.
+        """Measure a source against the seed kernel; also the seconds that the device was held.
 
         Raises:
             MachineBusy: The machine was too busy in every try.
             ProblemError: The seed kernel is broken.
         """
-        store = self._store(problem, rng)
+        data = self._data(problem, rng)
         largest = Arena.of(problem).size
         arena = Arena.of(problem, hidden_cases(problem, _HIDDEN[effort], largest, rng))
         cases = list(arena.cases.values())
-        reference = self._built_reference(arena)
+        reference = self._built(problem, cases, problem.seed_source)
+        if isinstance(reference, Failure):
+            raise ProblemError(
+                f"the seed kernel of {problem.name} does not compile:\n{reference.message}"
+            )
         candidate = self._built(problem, cases, source)
         if isinstance(candidate, Failure):
             return candidate, 0.0
+
+        @contextmanager
+        def start() -> Iterator[tuple[Child, Child]]:
+            # Both processes are new: one that has served before is faster by half a percent.
+            with self._start(arena, candidate) as ours, self._start(arena, reference) as theirs:
+                yield ours, theirs
+
         match = Match(
             arena=arena,
-            # Both processes are new: one that has served before is faster by half a percent.
-            start=lambda: self._pair(arena, candidate, reference),
-            draw=lambda: (
-                store.samples(cases, rng, reuse=effort != "final"),
-                store.fresh(rng),
-            ),
+            start=start,
+            draw=lambda: (data.answers(cases, rng, reuse=effort != "final"), data.fresh(rng)),
             rng=rng,
             precision=PRECISION[effort],
             device=self.device,
@@ -377,52 +381,35 @@ class MeasuringBackend(ABC, Generic[P]):
             cap_s=cap_s,
             tries=tries,
             pause=self._pause,
-            patience=self._patience,
+            time_factor=self._time_factor,
         )
         try:
             return match.play(), match.device_s
-        except ReferenceLost as lost:
-            failure = lost.failure
-            if failure.kind is not FailureKind.TIMEOUT:
-                raise ProblemError(
-                    f"the seed kernel of {problem.name} failed ({failure.kind}: {lost}): "
-                    "mend it, or the problem's reference.py if that is wrong"
-                ) from lost
-            message = f"the seed kernel itself gave {lost}"
-            return failure.model_copy(update={"message": message}), match.device_s
         finally:
             # A machine that was busy is likely to be busy still.
-            grown = match.patience > self._patience
-            self._patience = match.patience if grown else max(1, match.patience // 2)
+            grown = match.time_factor > self._time_factor
+            self._time_factor = match.time_factor if grown else max(1, match.time_factor // 2)
 
-    @contextmanager
-    def _pair(
-        self, arena: Arena, candidate: Mapping[str, P], reference: Mapping[str, P]
-    ) -> Iterator[tuple[Child, Child]]:
-        with self._start(arena, candidate) as ours, self._start(arena, reference) as theirs:
-            yield ours, theirs
-
-    def _store(self, problem: Problem, rng: np.random.Generator) -> _Store:
+    def _data(self, problem: Problem, rng: np.random.Generator) -> _ProblemData:
         with self._lock:
-            if problem.id in self._stores:
-                self._stores.move_to_end(problem.id)
-                return self._stores[problem.id]
-        store = _Store(problem, rng)
+            if problem.id in self._problems:
+                self._problems.move_to_end(problem.id)
+                return self._problems[problem.id]
+        data = _ProblemData(problem, rng)
         with self._lock:
-            self._stores[problem.id] = store
-            if len(self._stores) > _KEPT_PROBLEMS:
-                self._stores.popitem(last=False)
-        return store
+            self._problems[problem.id] = data
+            if len(self._problems) > _KEPT_PROBLEMS:
+                self._problems.popitem(last=False)
+        return data
 
     def _noise_is_old(self, problem: Problem) -> bool:
-        with self._lock:
-            noise = self._noise.get(problem.id)
+        noise = self._noise.get(problem.id)
         return noise is None or time.monotonic() - noise.measured > _NOISE_LASTS_S
 
     def _renew_noise(self, problem: Problem, rng: np.random.Generator) -> float:
         """Measure the noise floor, and return the device seconds that it took.
 
-        Where that does not work, the last one or a cautious one is used for five minutes.
+        If that fails, the last floor or a cautious one is used for five minutes.
         """
         cap_s = _NOISE_SHARE * self._device_cap_s
         try:
@@ -432,8 +419,7 @@ class MeasuringBackend(ABC, Generic[P]):
         if isinstance(outcome, Timing):
             self._take_noise(problem, noise_floor(outcome))
             return spent_s
-        with self._lock:
-            known = self._noise.get(problem.id)
+        known = self._noise.get(problem.id)
         log2 = known.log2 if known else _CAUTIOUS_NOISE_LOG2
         self._take_noise(problem, log2, age_s=_NOISE_LASTS_S - _NOISE_AGAIN_S)
         _log.warning(
@@ -458,5 +444,4 @@ class MeasuringBackend(ABC, Generic[P]):
             )
 
     def _take_noise(self, problem: Problem, log2: float, age_s: float = 0.0) -> None:
-        with self._lock:
-            self._noise[problem.id] = _Noise(log2, time.monotonic() - age_s)
+        self._noise[problem.id] = _Noise(log2, time.monotonic() - age_s)

@@ -1,9 +1,9 @@
-"""The sealed envelope: two processes, inputs that nobody has seen, outputs that are all verified.
+"""The sealed envelope: two processes, inputs that neither has seen, and verified outputs.
 
 The reference is trusted, the candidate is not. Both get the same fresh inputs at the same fresh
-addresses in memory of their own, one request at a time; the candidate's outputs are copied when
-its reply is there and compared with the reference's, and in the verification calls with the
-oracle's. Time that the candidate works outside of its calls is cheating.
+addresses in memory of their own, one request at a time. The candidate's outputs are copied as soon
+as it replies and compared with the reference's; in verification calls, with the oracle's. Work of
+the candidate outside of its calls is cheating.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kernelcast.backends._child import Child
 from kernelcast.backends._inputs import FreshInputs
 from kernelcast.backends._overtime import Overtime
 from kernelcast.backends._timing import OutOfTime, Precision, time_pairs
-from kernelcast.backends._verify import Errors, Image, Sample, differences
+from kernelcast.backends._verify import Errors, Image, KnownAnswer, differences
 from kernelcast.expression import evaluate
 from kernelcast.types import Device, Failure, FailureKind, Timing
 
@@ -40,7 +40,7 @@ class ReferenceLost(Exception):
 
 
 class Envelope:
-    """One measurement: both processes, and everything that neither of them may know."""
+    """One attempt at a measurement: both processes, and everything that neither may know."""
 
     def __init__(
         self,
@@ -64,73 +64,68 @@ class Envelope:
         self.overtime = Overtime(candidate, reference)
         self._flush = np.zeros(0, np.uint8)
         candidate.deadline = reference.deadline = deadline
-        # Cores differ, in speed and in company: a comparison is made on one of them.
+        # Cores differ in speed and load, so both run on the same one.
         candidate.core = reference.core = int(rng.choice(candidate.cores))
 
     def measure(
         self,
-        samples: Sequence[Sample],
+        answers: Sequence[KnownAnswer],
         precision: Precision,
         device: Device,
         flush_bytes: int = 0,
     ) -> Timing | Failure:
-        """Verify on every sample, then time; the first failure ends it.
+        """Verify on every known answer, then time; the first failure ends it.
 
         Raises:
             OutOfTime: The deadline passed, or a process was starved, before the first round ended.
             ReferenceLost: The reference failed.
         """
         self._flush = np.zeros(flush_bytes, np.uint8)
-        timed = [case.name for case in self._arena.problem.timed_cases]
-        if failure := self._verify(samples):
+        if failure := self._verify(answers):
             return failure
+        timed = [case.name for case in self._arena.problem.timed_cases]
         outcome = time_pairs(timed, self, self._rng, precision, self._deadline)
         return self._plausible(outcome, device)
 
-    # ------------------------------------------------------------------------- verification
-
-    def _verify(self, samples: Sequence[Sample]) -> Failure | None:
-        honest = [self._honest_errors(sample) for sample in samples]
-        for sample, errors in zip(samples, honest, strict=True):
+    def _verify(self, answers: Sequence[KnownAnswer]) -> Failure | None:
+        honest = [self._honest_errors(answer) for answer in answers]
+        for answer, errors in zip(answers, honest, strict=True):
             if errors is None:
                 continue
-            self._honest[sample.image.case.name] = errors
-            slot = self._called(self._candidate, sample)
+            self._honest[answer.image.case.name] = errors
+            slot = self._called(self._candidate, answer)
             if isinstance(slot, Failure):
                 return slot
-            if failure := sample.check(slot, errors):
+            if failure := answer.check(slot, errors):
                 return failure
         return self.overtime.check()
 
-    def _honest_errors(self, sample: Sample) -> Errors | None:
-        """How precise the reference is here; None where these magnitudes are too much for it."""
-        case = sample.image.case
-        slot = self._called(self._reference, sample)
+    def _honest_errors(self, answer: KnownAnswer) -> Errors | None:
+        """The reference's errors; None if magnitudes of this scale overflow in it."""
+        slot = self._called(self._reference, answer)
         if isinstance(slot, Failure):
             raise ReferenceLost(slot)
-        errors = sample.errors(slot)
-        if case.scale != 1.0:
-            worst = max((each.worst for each in errors.values()), default=0.0)
-            return errors if math.isfinite(worst) else None
-        if failure := sample.check(slot):
+        errors = answer.errors(slot)
+        if answer.image.case.scale != 1.0:
+            finite = all(math.isfinite(error.worst) for error in errors.values())
+            return errors if finite else None
+        if failure := answer.check(slot):
             raise ReferenceLost(failure)
         return errors
 
-    def _called(self, child: Child, sample: Sample) -> Slots | Failure:
-        """The slot after one call on the sample's inputs."""
-        case = sample.image.case.name
+    def _called(self, child: Child, answer: KnownAnswer) -> Slots | Failure:
+        """The slot after one call on the known answer's inputs."""
+        case = answer.image.case.name
         self._place(case, 1)
         slot: Slots = self._slots(child, case, 1)[0]
-        slot[:] = sample.image.content
+        slot[:] = answer.image.content
         seconds = self._timed(child, case, 1)
         if isinstance(seconds, Failure):
             return seconds
         if child is self._reference:
-            # From now on, very much slower calls than the reference's are cut short.
+            # From now on, calls that are very much slower than the reference's are cut short.
             self._call_limit_s[case] = _TIMEOUT_FACTOR * seconds
         return slot
-
-    # ------------------------------------------------------------------------------- timing
 
     def stage(self, case: str, calls: int) -> None:
         """New inputs for so many calls, at new addresses."""
@@ -150,7 +145,7 @@ class Envelope:
             self._flush += 1
         seconds = self._timed(child, case, calls)
         if candidate:
-            # What counts is what is there when the reply is.
+            # Copied at once: what is written after the reply does not count.
             slots = self._slots(child, case, calls)
             if self._taken.shape != slots.shape:  # new memory costs more than the copy
                 self._taken = np.empty_like(slots)
@@ -160,9 +155,9 @@ class Envelope:
         return seconds
 
     def idle(self, case: str, calls: int) -> float | Failure:
-        """Seconds of a request without the work, of the process that can be trusted.
+        """Seconds of a request without the work, by the reference's process.
 
-        The other one is asked as well, or it would be the one that rested longer.
+        The candidate is asked as well, so that both have rested equally long.
         """
         seconds = 0.0
         for index in self._rng.permutation(2):
@@ -191,14 +186,13 @@ class Envelope:
         return self._arena.most_calls(case)
 
     def _plausible(self, outcome: Timing | Failure, device: Device) -> Timing | Failure:
-        """Nothing is much faster than the device can be, whatever the algorithm saves."""
-        problem = self._arena.problem
-        peak = max(device.peak_flops.values(), default=math.inf)
+        """Fail a timing that is much faster than the device's peak allows."""
         if isinstance(outcome, Failure):
             return outcome
+        peak = max(device.peak_flops.values(), default=math.inf)
         for timed in outcome.cases:
             dimensions = self._arena.cases[timed.case].dimensions
-            floor_s = evaluate(problem.flops, dimensions) / peak
+            floor_s = evaluate(self._arena.problem.flops, dimensions) / peak
             if timed.runtime_s * _TOO_FAST_FACTOR < floor_s:
                 return Failure(
                     kind=FailureKind.CHEATING,
@@ -206,8 +200,6 @@ class Envelope:
                     f"what the stated work takes at the device's peak ({floor_s:.3g} s)",
                 )
         return outcome
-
-    # -------------------------------------------------------------------------- both of them
 
     def _place(self, case: str, calls: int) -> None:
         stride = self._arena.layouts[case].stride
@@ -225,14 +217,14 @@ class Envelope:
         return seconds
 
     def _in_time(self, child: Child, seconds: float | Failure) -> float | Failure:
-        """What a request took, unless the deadline or a busy machine ended it."""
+        """Pass on the seconds of a request; raise if the deadline or a busy machine ended it."""
         late = isinstance(seconds, Failure) and seconds.kind is FailureKind.TIMEOUT
         if late and (child.starved or time.perf_counter() >= self._deadline):
             raise OutOfTime
         return seconds
 
     def _limit_s(self, case: str, calls: int) -> float:
-        """What a request of so many calls may take from now, never nothing."""
+        """The limit of a request of so many calls from now on."""
         left_s = self._deadline - time.perf_counter()
         if left_s <= 0.0:
             raise OutOfTime

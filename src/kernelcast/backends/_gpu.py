@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._backend import MeasuringBackend
@@ -17,7 +18,7 @@ from kernelcast.backends._driver import CudaChild, Program, launching_sandbox, r
 from kernelcast.backends._inspect import Resources, occupancy
 from kernelcast.backends._sandbox import Level
 from kernelcast.backends._toolchain import ToolRun, run_tool
-from kernelcast.devices import catalogue, find_device, roofline_s
+from kernelcast.devices import catalogue, find_device
 from kernelcast.errors import SetupError
 from kernelcast.types import Device, Evidence, Failure, Problem
 
@@ -76,36 +77,21 @@ class GpuBackend(MeasuringBackend[Program]):
         run: ToolRun,
         *,
         failure: Failure | None = None,
-        resources: Resources | None = None,
         code: tuple[int, Mapping[str, int]] = (0, {}),
-        block_threads: int | None = None,
-        launches: int | None = None,
+        resources: Resources | None = None,
+        **facts: Any,
     ) -> Evidence:
-        """Evidence that names no kernel yet; occupancy only for a stated size of block."""
-        evidence = Evidence(
-            kernel_id="",
-            toolchain=self.toolchain,
-            target=self.target,
-            failure=failure,
-            compile_s=run.seconds,
-            code_bytes=code[0],
-            instructions=code[1],
-            roofline_s=None if failure else roofline_s(problem, self.device),
-            block_threads=block_threads,
-            launches=launches,
-        )
-        if resources is None:
-            return evidence
-        taken: dict[str, int | float | None] = {
-            "registers": resources.registers,
-            "spill_bytes": resources.spill_bytes,
-            "shared_bytes": resources.shared_bytes,
-            "stack_bytes": resources.stack_bytes,
-        }
-        if block_threads:
-            taken_of_core = (resources.registers, resources.shared_bytes, block_threads)
-            taken["occupancy"] = occupancy(self.device, *taken_of_core)
-        return evidence.model_copy(update=taken)
+        """Evidence without a kernel id; occupancy only for a stated size of block."""
+        if resources is not None:
+            facts["registers"] = resources.registers
+            facts["spill_bytes"] = resources.spill_bytes
+            facts["shared_bytes"] = resources.shared_bytes
+            facts["stack_bytes"] = resources.stack_bytes
+            if block_threads := facts.get("block_threads"):
+                taken_of_core = (resources.registers, resources.shared_bytes, block_threads)
+                facts["occupancy"] = occupancy(self.device, *taken_of_core)
+        facts["target"] = self.target
+        return super()._evidence(problem, run, failure=failure, code=code, **facts)
 
 
 def choose_target(target: str | None, device: Device | str | None) -> tuple[str, Device]:

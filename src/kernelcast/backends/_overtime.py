@@ -1,15 +1,14 @@
-"""Overtime: whether a candidate works when nothing is asked of it.
+"""Overtime: CPU time that a candidate takes outside of its calls.
 
-CPU time that it takes outside of its calls, to work ahead, to finish late or to disturb the
-reference, is cheating. The reference answers as many idle requests: what they cost on this machine,
-it shows.
+A candidate that works ahead, finishes late or disturbs the reference cheats. The reference answers
+as many requests, and shows what they cost on this machine.
 """
 
 from __future__ import annotations
 
 from statistics import median
-from typing import Protocol
 
+from kernelcast.backends._child import Child
 from kernelcast.types import Failure, FailureKind
 
 _ALLOWED_S = 30e-6  # in a round
@@ -24,40 +23,29 @@ _GROSS_S = 10e-3  # machines charge whole ticks of 4 ms
 _GROSS_SHARE = 0.1
 
 
-class Audited(Protocol):
-    """A process whose CPU time outside of calls is added up."""
-
-    idle_cpu_s: float
-
-    def audit(self) -> None:
-        """Add what it took since the last look."""
-        ...
-
-
 class Overtime:
-    """What both processes took outside of their calls so far, and what follows."""
+    """The CPU time that both processes took outside of their calls so far."""
 
-    def __init__(self, candidate: Audited, reference: Audited) -> None:
+    def __init__(self, candidate: Child, reference: Child) -> None:
         self._candidate, self._reference = candidate, reference
         self._request_s = self._busy_s = 0.0
         self._seen_s = 0.0, 0.0
         self._rounds: list[float] = []
         self._reference_bursts = 0
-        self.found = False
+        self.exceeded = False
 
     def worked(self, seconds: float) -> None:
-        """The candidate answered a request after so long."""
+        """Count a request that the candidate answered after so long."""
         self._request_s = seconds
         self._busy_s += seconds
 
     def check(self, *, of_a_round: bool = False) -> Failure | None:
-        """Whether it is too much by now.
+        """A failure if the candidate's overtime is too much by now.
 
-        A round now and then may be charged with what the machine did meanwhile, so a habit is what
-        the median round shows, or bursts in many rounds: of those who never sleep every third is
-        one, for the others get their turn too. On a machine that charges the honest with bursts,
-        the reference has as many, and each excuses two. Only what is far beyond that is told at
-        once.
+        The machine's own work may be charged to a single round. So what counts is a habit: the
+        median round, or bursts in many rounds (a process that never sleeps has one in every third,
+        as others get their turn too). On a machine that charges honest processes with bursts, the
+        reference has as many, and each excuses two. Only far more than that fails at once.
         """
         self._candidate.audit()
         self._reference.audit()
@@ -69,8 +57,8 @@ class Overtime:
             self._rounds.append(spent_s[0] - _FACTOR * spent_s[1] - allowed_s)
             self._reference_bursts += spent_s[1] - _FACTOR * spent_s[0] - allowed_s > _BURST_S
         bearable_s = _GROSS_S + _GROSS_SHARE * self._busy_s + _FACTOR * theirs_s
-        self.found = self._is_habit() or ours_s > bearable_s
-        if not self.found:
+        self.exceeded = self._is_habit() or ours_s > bearable_s
+        if not self.exceeded:
             return None
         return Failure(
             kind=FailureKind.CHEATING,
@@ -82,6 +70,6 @@ class Overtime:
         rounds = len(self._rounds)
         if rounds >= _FEWEST_ROUNDS and median(self._rounds) > 0.0:
             return True
-        bursts = sum(each > _BURST_S for each in self._rounds)
+        bursts = sum(excess_s > _BURST_S for excess_s in self._rounds)
         excused = _EXCUSED * self._reference_bursts
         return bursts >= excused + max(_FEWEST_BURSTS, _HABIT * rounds)

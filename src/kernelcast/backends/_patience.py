@@ -1,7 +1,7 @@
-"""Patience: what a limit in seconds means for a process on a busy machine.
+"""Patience: how a limit in seconds is applied to a process on a busy machine.
 
-A limit counts the time that the process computes or sleeps. A process that wants to compute and
-gets no core is starved, and is waited for longer, up to eight limits.
+A limit counts the time that the process computes or sleeps. A process that is ready to run and gets
+no core is starved; the wait for it is extended, up to eight limits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Patience:
         self.starved = False
 
     def left_s(self) -> float:
-        """Look at the process, and say how long to wait until the next look; 0 to give up."""
+        """Look at the process, and return the seconds until the next look; 0 to give up."""
         worker = innermost(self._pid)
         with suppress(OSError):
             self.computed_s = time.clock_gettime(cpu_clock(worker)) - self._cpu_before_s
@@ -52,27 +52,20 @@ class Patience:
 
 
 def innermost(pid: int) -> int:
-    """The worker within its launchers, by its number out here; it may start no process itself."""
-    while True:
-        try:
-            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        except OSError:
-            return pid
-        if not children:
-            return pid
-        pid = int(children[0])
+    """The process id of the worker within its launchers; a worker has no children."""
+    with suppress(OSError):
+        while children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            pid = int(children[0])
+    return pid
 
 
 def cpu_clock(pid: int) -> int:
-    """The clock of a process's CPU time, as clock_getcpuclockid(3) makes it."""
+    """The clock of a process's CPU time, as computed by clock_getcpuclockid(3)."""
     return (~pid << 3) | 2
 
 
 def _wants_core(pid: int) -> bool:
-    """Whether a thread of the process is ready to run, stopped, or waits for a disk.
-
-    The threads of a process that waits for something else all sleep.
-    """
+    """Whether a thread of the process is ready to run, stopped, or waits for a disk."""
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         with suppress(OSError):
             if stat.read_text().rpartition(")")[2].split()[0] not in _NOT_RUNNABLE:

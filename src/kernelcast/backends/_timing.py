@@ -1,11 +1,11 @@
-"""The one timing protocol, whatever the language: interleaved pairs until the ratio is precise.
+"""The timing protocol of all languages: interleaved pairs until the ratio is precise.
 
 Candidate and reference run alternately in random ABBA blocks, each pair on the same new inputs. The
 statistic is the median over rounds of the log2 ratio (mean over the timed cases, so the geometric
 mean of the speedups), with the sign test's interval for a median: it assumes nothing about the
-shape of the noise, and no sample is ever thrown away. Timing stops on precision, never on
-significance. Clocks, processes and verification are the contest's business. What a request costs
-without the work is learnt from the reference's process alone: no candidate can inflate it.
+shape of the noise, and no round is ever thrown away. Timing stops on precision, never on
+significance. The overhead of a request is learnt from the reference's process alone, so that no
+candidate can inflate it. Clocks, processes and verification are the contest's.
 """
 
 from __future__ import annotations
@@ -29,40 +29,36 @@ class OutOfTime(Exception):
 
 
 class Contest(Protocol):
-    """Runs two kernels on the same inputs; times are wall seconds of a whole request by the
-    parent's clock. Any request may end with `OutOfTime`.
+    """Runs two kernels on the same inputs.
+
+    Times are wall seconds of a whole request by the parent's clock. Any request may end with
+    `OutOfTime`.
     """
 
     def stage(self, case: str, calls: int) -> None:
-        """New inputs for so many calls, the same for both kernels."""
-        ...
+        """Draw new inputs for so many calls, the same for both kernels."""
 
     def run(self, case: str, calls: int, *, candidate: bool) -> float | Failure:
         """Call one of the kernels on the staged inputs."""
-        ...
 
     def idle(self, case: str, calls: int) -> float | Failure:
-        """The same request without the work, for its overhead."""
-        ...
+        """Make the same request without the work, for its overhead."""
 
     def settle(self, case: str, calls: int) -> Failure | None:
-        """Verify what the candidate made of the staged inputs, once both have run."""
-        ...
+        """Verify the candidate's outputs on the staged inputs, once both have run."""
 
     def most_calls(self, case: str) -> int:
         """How many calls fit into one request."""
-        ...
 
 
 @dataclass(frozen=True)
 class Precision:
     """When to stop: the interval's half-width, and bounds on rounds and seconds.
 
-    `enough_s` ends the timing once there are `min_rounds`, however slow the kernels are. A
-    candidate whose whole interval lies below `hopeless_log2` is let go after `fewest_rounds`:
-    nobody needs to know to 3% how much slower than a quarter of the reference's speed it is.
-    Kernels are called as often in a request as it takes to reach `shortest_request_s`, but no
-    request is made longer than `longest_request_s` by repetition.
+    `enough_s` ends the timing once there are `min_rounds`, however slow the kernels are. Timing of
+    a candidate whose whole interval lies below `hopeless_log2` ends after `fewest_rounds`. Kernels
+    are called as often in a request as it takes to reach `shortest_request_s`, but repetition
+    makes no request longer than `longest_request_s`.
     """
 
     half_width_log2: float = math.log2(1.03)
@@ -81,14 +77,14 @@ PRECISION: dict[Effort, Precision] = {
     "final": Precision(math.log2(1.005), max_rounds=400, enough_s=3.0),
 }
 # Stopping on precision prefers intervals that are narrow by chance, and two processes of the same
-# kernel differ by a few tenths of a percent: 98% by the sign test is 95% of what is seen.
+# kernel differ by a few tenths of a percent. With 98% by the sign test, 95% are covered.
 _CONFIDENCE = 0.98
-_OVERHEAD_SAMPLES = 9
+_OVERHEADS = 9
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A median with its interval; of fewer than seven samples, for lack of one, the range."""
+    """A median with its interval; of fewer than seven values, with their range."""
 
     median: float
     low: float
@@ -102,10 +98,10 @@ class Interval:
 
 @cache
 def interval_rank(count: int) -> int:
-    """The r for which the r-th smallest and r-th largest of `count` samples bound the median.
+    """The r for which the r-th smallest and r-th largest of `count` values bound the median.
 
-    By the sign test: the true median is missed with probability 2 P(Binomial(count, 1/2) < r),
-    and r is the largest that keeps this within 2%; 0 where there is none.
+    By the sign test, the true median is missed with probability 2 P(Binomial(count, 1/2) < r).
+    r is the largest that keeps this within 2%, or 0.
     """
     rank, below = 0, 0
     while True:
@@ -115,26 +111,26 @@ def interval_rank(count: int) -> int:
         rank += 1
 
 
-def median_interval(samples: Sequence[float]) -> Interval:
-    """The samples' median and the sign test's interval for the true one."""
-    ordered = sorted(samples)
+def median_interval(values: Sequence[float]) -> Interval:
+    """The values' median and the sign test's interval for the true one."""
+    ordered = sorted(values)
     rank = max(interval_rank(len(ordered)), 1)
     return Interval(median(ordered), ordered[rank - 1], ordered[-rank])
 
 
 def noise_floor(timing: Timing) -> float:
-    """From the reference timed against itself: the largest log2 ratio that still means nothing."""
+    """The largest log2 ratio within noise, from the reference timed against itself."""
     return max(abs(timing.low), abs(timing.high))
 
 
 class _Duel:
-    """Both kernels on one case: calls a request, latest overheads of one, and times so far."""
+    """Both kernels on one case: calls a request, latest overheads of a request, and times."""
 
     def __init__(self, contest: Contest, case: str) -> None:
         self._contest = contest
         self.case = case
         self._calls = 1
-        self._idle_s: deque[float] = deque(maxlen=_OVERHEAD_SAMPLES)
+        self._idle_s: deque[float] = deque(maxlen=_OVERHEADS)
         self._runtimes_s: dict[bool, list[float]] = {True: [], False: []}
         self.log2_ratios: list[float] = []
 
@@ -146,26 +142,28 @@ class _Duel:
             if isinstance(request_s, Failure):
                 return request_s
             fastest_s = {side: min(fastest_s[side], request_s[side]) for side in fastest_s}
-        if failure := self.learn_overhead(_OVERHEAD_SAMPLES):
+        if failure := self.learn_overhead(_OVERHEADS):
             return failure
-        shorter_s, longer_s = sorted(self._per_call(each, 0.01) for each in fastest_s.values())
+        shorter_s, longer_s = sorted(
+            self._per_call(seconds, 0.01) for seconds in fastest_s.values()
+        )
         needed = math.ceil(precision.shortest_request_s / shorter_s)
         bearable = math.floor(precision.longest_request_s / longer_s)
         calls = max(1, min(needed, bearable, self._contest.most_calls(self.case)))
         if calls == self._calls:
             return None
         self._calls = calls
-        return self.learn_overhead(_OVERHEAD_SAMPLES)
+        return self.learn_overhead(_OVERHEADS)
 
     def round(self, *, candidate_first: bool) -> Failure | None:
         """Time both once, on inputs that neither has seen."""
         request_s = self._requests(candidate_first=candidate_first)
         if isinstance(request_s, Failure):
             return request_s
-        runtime_s = {side: self._per_call(each) for side, each in request_s.items()}
-        for side, seconds in runtime_s.items():
-            self._runtimes_s[side].append(seconds)
-        self.log2_ratios.append(math.log2(runtime_s[False] / runtime_s[True]))
+        for side, seconds in request_s.items():
+            self._runtimes_s[side].append(self._per_call(seconds))
+        ratio = self._runtimes_s[False][-1] / self._runtimes_s[True][-1]
+        self.log2_ratios.append(math.log2(ratio))
         return None
 
     def _requests(self, *, candidate_first: bool) -> dict[bool, float] | Failure:
@@ -179,9 +177,9 @@ class _Duel:
             request_s[side] = seconds
         return self._contest.settle(self.case, self._calls) or request_s
 
-    def learn_overhead(self, samples: int = 1) -> Failure | None:
-        """What a request costs without the work; it drifts with the load on the machine."""
-        for _ in range(samples):
+    def learn_overhead(self, repeats: int = 1) -> Failure | None:
+        """Time requests without the work; their cost drifts with the load on the machine."""
+        for _ in range(repeats):
             seconds = self._contest.idle(self.case, self._calls)
             if isinstance(seconds, Failure):
                 return seconds
@@ -189,12 +187,12 @@ class _Duel:
         return None
 
     def _per_call(self, request_s: float, least_share: float = 0.25) -> float:
-        # Where a request was nearly all overhead, what is left of it means nothing: no kernel is
-        # credited with less than a quarter of what it took.
+        # The rest of a request that is nearly all overhead means nothing, so a kernel is credited
+        # with at least a quarter of the request.
         return max(request_s - median(self._idle_s), least_share * request_s) / self._calls
 
     def timing(self, rounds: int) -> CaseTiming:
-        """What was measured of this case in so many rounds."""
+        """The timing of this case in so many rounds."""
         return CaseTiming(
             case=self.case,
             log2_ratios=tuple(self.log2_ratios[:rounds]),
@@ -210,9 +208,9 @@ def time_pairs(
     precision: Precision,
     deadline: float = math.inf,
 ) -> Timing | Failure:
-    """Time the candidate against the reference, or pass on the first failure.
+    """Time the candidate against the reference, or return the first failure.
 
-    No block is begun that would not end before `deadline` (of `time.perf_counter`). A block that
+    A block is begun only if it should end before `deadline` (of `time.perf_counter`). A block that
     does not end in time does not count, and the timing is unresolved.
 
     Raises:
@@ -247,15 +245,15 @@ def time_pairs(
         if not rounds:
             raise
         cut_short = True
-    timed = [duel.timing(len(rounds)) for duel in duels]
+    timings = [duel.timing(len(rounds)) for duel in duels]
     return Timing(
         log2_speedup=interval.median,
         low=interval.low,
         high=interval.high,
         resolved=precise and len(rounds) >= precision.fewest_rounds and not cut_short,
-        runtime_s=geometric_mean(each.runtime_s for each in timed),
-        reference_runtime_s=geometric_mean(each.reference_runtime_s for each in timed),
-        cases=tuple(timed),
+        runtime_s=geometric_mean(timing.runtime_s for timing in timings),
+        reference_runtime_s=geometric_mean(timing.reference_runtime_s for timing in timings),
+        cases=tuple(timings),
     )
 
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelcast.backends._inspect import OBJDUMP_OPTIONS, object_mix
 from kernelcast.backends._sandbox import Grant, Sandbox
 from kernelcast.types import Failure, FailureKind
 
@@ -111,6 +112,18 @@ def program_tree(program: Path) -> Path:
     prefix = program.parent.parent
     whole = program.parent.name == "bin" and not Path.home().is_relative_to(prefix)
     return prefix if whole else program.parent
+
+
+def native_mix(
+    sandbox: Sandbox, library: Path, folder: Path, function: str | None = None
+) -> tuple[int, dict[str, int]]:
+    """Code bytes and instruction mix of a native library; (0, {}) without objdump."""
+    objdump = shutil.which("objdump")
+    if objdump is None:
+        return 0, {}
+    command = (objdump, *OBJDUMP_OPTIONS, library)
+    listing = run_tool(sandbox, command, folder, DISASSEMBLY_TIMEOUT_S)
+    return (0, {}) if listing.failure else object_mix(listing.output, function)
 
 
 def find_cuda_tool(name: str) -> Path | None:

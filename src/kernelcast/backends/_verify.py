@@ -1,18 +1,17 @@
-"""What is right: expected outputs and the comparison, in the parent, out of a kernel's reach.
+"""Expected outputs and their comparison, in the parent, where no kernel can reach them.
 
-An `Image` is one set of inputs of a case laid out as it will lie in shared memory, with poisoned
-outputs and guard bytes around every array. A `Sample` adds the oracle's word: the bounds each
-output element must keep. Timed calls are compared with the trusted reference's outputs on the same
-inputs instead (`differences`). A kernel that changes an input (it must cast `const` away) is
-`CHEATING`; one that writes past an array, leaves an element wrong or unwritten, or is less precise
-than its budget, is `WRONG_RESULT`. A problem on which this could not tell right from wrong is
-refused (`lint`).
+An `Image` is one set of inputs of a case laid out as in shared memory, with poisoned outputs and
+guard bytes around every array. A `KnownAnswer` adds the bounds of each output element, from the
+oracle. Timed calls are compared with the trusted reference's outputs on the same inputs instead
+(`differences`). A kernel that changes an input (it must cast `const` away) is `CHEATING`. A kernel
+that writes past an array, leaves an element wrong or unwritten, or is less precise than its budget
+is `WRONG_RESULT`. `lint` refuses a problem on which this could not tell right from wrong.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +24,8 @@ from kernelcast.errors import ProblemError
 from kernelcast.types import Argument, Case, Failure, FailureKind, Problem, Tolerance
 
 Oracle = Callable[[Mapping[str, Array], Case], tuple[Array, ...]]
+Bits = NDArray[np.bool_]
+Slot = NDArray[np.uint8]
 
 _POISON = 0xFF  # a NaN in every floating-point type
 _QUIET_NAN = 0x7FF80000  # in both float32 and, as its upper half, float64
@@ -41,7 +42,11 @@ _FEWEST_TO_TELL = 16
 def oracle(problem: Problem) -> Oracle:
     """The problem's reference.py as a function of inputs and case, returning float64 outputs.
 
-    The text is the user's own data, trusted as their shell is; kernels never come this way.
+    The text is the user's own and trusted; no kernel is executed here.
+
+    Raises:
+        ProblemError: It defines no function `reference`. The oracle itself raises it where that
+            function raises, or returns other arrays than problem.toml says.
     """
     where = f"{problem.name}/reference.py"
     namespace: dict[str, Any] = {"__name__": "reference"}
@@ -49,7 +54,7 @@ def oracle(problem: Problem) -> Oracle:
     reference = namespace.get("reference")
     if not callable(reference):
         raise ProblemError(f"{where}: define a function reference(inputs..., *, dimensions...)")
-    outputs = [each for each in problem.arguments if each.role == "output"]
+    outputs = _outputs(problem.arguments)
 
     def expected(inputs: Mapping[str, Array], case: Case) -> tuple[Array, ...]:
         try:
@@ -71,17 +76,20 @@ def oracle(problem: Problem) -> Oracle:
     return expected
 
 
-@dataclass(frozen=True)
-class _Expected:
-    """The closed interval each element of one output must lie in; NaN where NaN is right."""
+def _outputs(arguments: Iterable[Argument]) -> list[Argument]:
+    return [argument for argument in arguments if argument.role == "output"]
 
-    argument: Argument
+
+@dataclass(frozen=True)
+class _Bounds:
+    """The closed interval of each element of one output; `nan` marks where NaN is right."""
+
     low: Array
     high: Array
-    nan: NDArray[np.bool_] | None
+    nan: Bits | None
 
     @classmethod
-    def of(cls, argument: Argument, problem: Problem, exact: Array) -> _Expected:
+    def of(cls, argument: Argument, problem: Problem, exact: Array) -> _Bounds:
         dtype = np.dtype(argument.dtype)
         if dtype.kind == "i" and not np.isfinite(exact).all():
             raise ProblemError(
@@ -94,37 +102,36 @@ class _Expected:
             slack[~np.isfinite(slack)] = 0.0
             slack *= problem.tolerance.rtol
             slack += problem.tolerance.atol
-            low[part] = _rounded(exact[part] - slack, dtype, up=True)
-            high[part] = _rounded(exact[part] + slack, dtype, up=False)
+            low[part] = _rounded(exact[part] - slack, dtype, np.ceil)
+            high[part] = _rounded(exact[part] + slack, dtype, np.floor)
         nan = np.isnan(exact)
-        return cls(argument, low, high, nan if nan.any() else None)
+        return cls(low, high, nan if nan.any() else None)
 
-    def wrong(self, output: Array) -> NDArray[np.bool_]:
+    def wrong(self, output: Array) -> Bits:
         """Which elements are outside their interval; an unwritten one always is."""
         right = (output >= self.low) & (output <= self.high)
         if self.nan is not None:
             right |= self.nan & _written_nan(output)
         return ~right
 
-    def widened(self, slack: float) -> _Expected:
+    def widened(self, slack: float) -> _Bounds:
         """The same with wider intervals; infinite slack lets everything pass."""
         dtype = self.low.dtype.type
         with np.errstate(over="ignore"):
-            low, high = self.low - dtype(slack), self.high + dtype(slack)
-        return replace(self, low=low, high=high)
+            return replace(self, low=self.low - dtype(slack), high=self.high + dtype(slack))
 
 
-def _rounded(bound: Array, dtype: np.dtype[Any], *, up: bool) -> Array:
+def _rounded(bound: Array, dtype: np.dtype[Any], inwards: Callable[[Array], Array]) -> Array:
     """The bound in the output's own type, where comparing costs a quarter.
 
-    Integers round inwards. Floats round to nearest, which never turns a right element into a
-    wrong one because rounding is monotone, and lets in at most half a unit in the last place.
+    Floats round to nearest: rounding is monotone, so that no right element becomes a wrong one,
+    and at most half a unit in the last place is let in.
     """
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             return bound.astype(dtype)
     largest = float(np.nextafter(float(np.iinfo(dtype).max) + 1.0, 0.0))
-    return np.clip(np.ceil(bound) if up else np.floor(bound), -largest, largest).astype(dtype)
+    return np.clip(inwards(bound), -largest, largest).astype(dtype)
 
 
 @dataclass(frozen=True)
@@ -134,14 +141,14 @@ class Image:
     case: Case
     arguments: tuple[Argument, ...]
     layout: Layout
-    content: NDArray[np.uint8]
+    content: Slot
 
     @classmethod
     def blank(cls, problem: Problem, case: Case, rng: np.random.Generator) -> Image:
-        """An image whose inputs are yet to be filled in."""
+        """An image whose inputs are not filled yet."""
         layout = Layout.of(problem, case)
-        # Guards are NaNs in every floating-point type, so that reading one shows, and unlike each
-        # other: what is computed of one and written to another shows as well.
+        # Guards are NaNs in every floating-point type, so that reading one shows. They differ, so
+        # that copying one to another shows as well.
         words = rng.integers(0, 1 << 19, layout.stride // 4, dtype=np.uint32)
         words |= np.uint32(_QUIET_NAN) | (words << 31)
         image = cls(case, problem.arguments, layout, words.view(np.uint8))
@@ -153,62 +160,57 @@ class Image:
                 image.content[offset : offset + length] = poison
         return image
 
-    def arrays(self, slot: NDArray[np.uint8], role: str) -> list[Array]:
-        """Views of a slot's arrays in a role, flat."""
+    def arrays(self, slot: Slot, role: str) -> list[Array]:
+        """Flat views of a slot's arrays in a role."""
         return [
             slot[offset : offset + length].view(argument.dtype)
             for argument, offset, length in self._spans()
             if argument.role == role
         ]
 
-    def outputs(self) -> list[Argument]:
-        """The arguments that a kernel writes."""
-        return [each for each in self.arguments if each.role == "output"]
+    def outputs(self, slot: Slot) -> Iterator[tuple[Argument, Array]]:
+        """Each output argument with its flat view in a slot."""
+        return zip(_outputs(self.arguments), self.arrays(slot, "output"), strict=True)
 
-    def damage(self, slot: NDArray[np.uint8]) -> Failure | None:
-        """What was written to apart from the outputs: guards by accident, inputs on purpose."""
+    def damage(self, slot: Slot) -> Failure | None:
+        """A failure if a guard (by accident) or an input (on purpose) was written to."""
         changed, end, before = [], 0, "the start"
         for argument, offset, length in self._spans():
             if not _same(slot[end:offset], self.content[end:offset]):
-                return self.failure(
-                    FailureKind.WRONG_RESULT, f"wrote outside: between {before} and {argument.name}"
-                )
+                return self._wrong(f"wrote outside: between {before} and {argument.name}")
             end, before = offset + length, argument.name
             if argument.role == "input" and not _same(slot[offset:end], self.content[offset:end]):
                 changed.append(argument.name)
         if not _same(slot[end:], self.content[end:]):
-            return self.failure(
-                FailureKind.WRONG_RESULT, f"wrote outside: past the end of {before}"
-            )
+            return self._wrong(f"wrote outside: past the end of {before}")
         if changed:
-            return self.failure(FailureKind.CHEATING, f"changed its input {', '.join(changed)}")
+            message = f"case {self.case.name}: changed its input {', '.join(changed)}"
+            return Failure(kind=FailureKind.CHEATING, message=message)
         return None
 
-    def failure(self, kind: FailureKind, message: str) -> Failure:
-        """A failure on this case."""
-        return Failure(kind=kind, message=f"case {self.case.name}: {message}")
-
     def wrong_element(
-        self, argument: Argument, wrong: NDArray[np.bool_], output: Array, low: Any, high: Any
+        self, argument: Argument, wrong: Bits, output: Array, low: Any, high: Any
     ) -> Failure:
         """The first wrong element, in the array's own indices, and how many there are."""
-        at = int(np.argmax(wrong))
+        first = int(np.argmax(wrong))
         shape = argument.extent(self.case.dimensions)
-        index = [int(each) for each in np.unravel_index(at, shape)]
-        return self.failure(
-            FailureKind.WRONG_RESULT,
-            f"{argument.name}{index} is {output[at]}, expected {low[at]} to {high[at]}; "
-            f"{int(np.count_nonzero(wrong))} of {wrong.size} elements are wrong",
+        index = [int(position) for position in np.unravel_index(first, shape)]
+        return self._wrong(
+            f"{argument.name}{index} is {output[first]}, expected {low[first]} to {high[first]}; "
+            f"{int(np.count_nonzero(wrong))} of {wrong.size} elements are wrong"
         )
 
     def imprecise(self, argument: Argument, rms: float, honest: OutputError) -> Failure:
-        """Right element by element, and still not as good as the reference."""
-        return self.failure(
-            FailureKind.WRONG_RESULT,
+        """The failure of an output whose elements are right, but less precise than allowed."""
+        return self._wrong(
             f"{argument.name} is less precise than the reference: root mean square error "
             f"{rms:.3g} tolerances, the reference's is {honest.rms:.3g}, at most "
-            f"{honest.most_rms:.3g} is allowed",
+            f"{honest.most_rms:.3g} is allowed"
         )
+
+    def _wrong(self, message: str) -> Failure:
+        message = f"case {self.case.name}: {message}"
+        return Failure(kind=FailureKind.WRONG_RESULT, message=message)
 
     def _spans(self) -> Iterator[tuple[Argument, int, int]]:
         return zip(self.arguments, self.layout.offsets, self.layout.lengths, strict=True)
@@ -219,12 +221,11 @@ Errors = Mapping[str, "OutputError"]
 
 @dataclass(frozen=True)
 class OutputError:
-    """How far one output is from the oracle: root of the mean square, and at worst.
+    """How far one output is from the oracle: root mean square, and at worst.
 
-    The mean is taken in units of each element's tolerance: of plain errors a few large elements
-    decide, so that it differs several times between inputs, and what the reference showed on some
-    would be no budget for others. `most_rms` is what others may be off, if this is the honest
-    reference; infinite where there are too few elements for a mean.
+    The mean is in units of each element's tolerance. A mean of plain errors is decided by a few
+    large elements and differs several times between inputs, so that it is no budget. `most_rms` is
+    what other kernels may be off if this is the reference; infinite for few elements.
     """
 
     rms: float
@@ -233,57 +234,57 @@ class OutputError:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One set of inputs, and what must be there afterwards by the oracle's word."""
+class KnownAnswer:
+    """One set of inputs, the oracle's exact outputs, and the bounds of each output."""
 
     image: Image
     tolerance: Tolerance
     exact: Mapping[str, Array]
-    expected: Mapping[str, _Expected]
+    bounds: Mapping[str, _Bounds]
 
     @classmethod
     def draw(
         cls, problem: Problem, case: Case, reference: Oracle, rng: np.random.Generator
-    ) -> Sample:
-        """Fresh inputs, the oracle's word on them, and a poisoned image of the slot."""
+    ) -> KnownAnswer:
+        """Draw inputs, lay them out, and ask the oracle."""
         inputs = make_inputs(problem, case, rng)
         image = Image.blank(problem, case, rng)
-        for array, values in zip(
-            image.arrays(image.content, "input"), inputs.values(), strict=True
-        ):
+        views = image.arrays(image.content, "input")
+        for array, values in zip(views, inputs.values(), strict=True):
             array[:] = values.reshape(-1)
         # After the image is made: an oracle that changes its arguments cannot change the kernel's.
-        exact = [each.reshape(-1) for each in reference(inputs, case)]
-        outputs = image.outputs()
-        expected = {
-            argument.name: _Expected.of(argument, problem, array)
-            for argument, array in zip(outputs, exact, strict=True)
-        }
-        names = [argument.name for argument in outputs]
-        return cls(image, problem.tolerance, dict(zip(names, exact, strict=True)), expected)
+        answers = [array.reshape(-1) for array in reference(inputs, case)]
+        outputs = _outputs(problem.arguments)
+        return cls(
+            image,
+            problem.tolerance,
+            {output.name: exact for output, exact in zip(outputs, answers, strict=True)},
+            {
+                output.name: _Bounds.of(output, problem, exact)
+                for output, exact in zip(outputs, answers, strict=True)
+            },
+        )
 
-    def errors(self, slot: NDArray[np.uint8]) -> dict[str, OutputError]:
-        """How far the floating-point outputs are from the oracle; infinite where one is not."""
+    def errors(self, slot: Slot) -> dict[str, OutputError]:
+        """How far the floating-point outputs are from the oracle; infinite where one is NaN."""
         return {
             argument.name: self._error(argument, output)
-            for argument, output in zip(
-                self.image.outputs(), self.image.arrays(slot, "output"), strict=True
-            )
+            for argument, output in self.image.outputs(slot)
             if output.dtype.kind == "f"
         }
 
     def _error(self, argument: Argument, output: Array) -> OutputError:
         worst = squares = magnitudes = 0.0
         count = 0
-        typical = self._typical(argument)
+        smallest_unit = self._smallest_unit(argument)
         for part in chunks(output.size):
-            exact, found = self.exact[argument.name][part], output[part]
+            exact, actual = self.exact[argument.name][part], output[part]
             if not (finite := np.isfinite(exact)).all():
-                exact, found = exact[finite], found[finite]
+                exact, actual = exact[finite], actual[finite]
             unit = _slack(exact, self.tolerance)
-            unit += typical
+            unit += smallest_unit
             with np.errstate(invalid="ignore", over="ignore"):
-                error = found - exact
+                error = actual - exact
                 worst = float(np.maximum(worst, np.abs(error).max(initial=0.0)))
                 error /= unit
                 unit = exact / unit
@@ -291,20 +292,20 @@ class Sample:
                 magnitudes += float(unit @ unit)
             count += exact.size
         rms, magnitude = (
-            math.sqrt(_or_infinite(each) / max(count, 1)) for each in (squares, magnitudes)
+            math.sqrt(_or_infinite(total) / max(count, 1)) for total in (squares, magnitudes)
         )
-        # What nobody minds, however precise the reference is.
+        # Rounding of this size is allowed, however precise the reference is.
         rounding = _FLOOR_EPS * float(np.finfo(argument.dtype).eps) * magnitude
         most = max(_RMS_FACTOR * rms, rounding, _FLOOR_SHARE)
         return OutputError(
             rms, _or_infinite(worst), most if count >= _FEWEST_FOR_A_MEAN else math.inf
         )
 
-    def _typical(self, argument: Argument) -> float:
-        """What the unit of an element is at least, where magnitudes are not the stated ones.
+    def _smallest_unit(self, argument: Argument) -> float:
+        """What is added to each element's unit in a case of other magnitudes.
 
-        The absolute tolerance is then none to speak of, and the mean would be decided by the one
-        element that cancels to nearly nothing: by chance, an honest kernel is further off there.
+        The absolute tolerance hardly counts there. Without this, one element that cancels to
+        nearly nothing would decide the mean, and an honest kernel may be far off there by chance.
         """
         if self.image.case.scale == 1.0:
             return 0.0
@@ -312,51 +313,43 @@ class Sample:
         finite = exact[np.isfinite(exact)]
         return self.tolerance.rtol * float(np.median(finite)) if finite.size else 0.0
 
-    def check(self, slot: NDArray[np.uint8], honest: Errors | None = None) -> Failure | None:
-        """Compare the slot after the call with what must be there.
+    def check(self, slot: Slot, honest: Errors | None = None) -> Failure | None:
+        """Compare the slot after the call with the known answer.
 
-        With the honest reference's own errors on the same inputs, they are the budget: twice as
-        far from the truth in the mean is a lower precision. Where magnitudes are not those that
-        the tolerance was stated for, elements may be off by a few times what the reference is.
+        `honest` are the reference's errors on the same inputs. They are the budget: an error twice
+        as large in the mean is a lower precision. In a case of other magnitudes than the tolerance
+        was stated for, elements may be off by a few times what the reference is.
         """
         # A copy, because the child could go on writing while this is compared.
         slot = slot.copy()
         if failure := self.image.damage(slot):
             return failure
         errors = self.errors(slot) if honest is not None else {}
-        for argument, output in zip(
-            self.image.outputs(), self.image.arrays(slot, "output"), strict=True
-        ):
-            expected = self.expected[argument.name]
+        for argument, output in self.image.outputs(slot):
+            bounds = self.bounds[argument.name]
             budget = honest.get(argument.name) if honest is not None else None
             if budget is not None and self.image.case.scale != 1.0:
-                expected = expected.widened(_WORST_FACTOR * budget.worst)
-            wrong = expected.wrong(output)
+                bounds = bounds.widened(_WORST_FACTOR * budget.worst)
+            wrong = bounds.wrong(output)
             if wrong.any():
-                return self.image.wrong_element(
-                    argument, wrong, output, expected.low, expected.high
-                )
+                return self.image.wrong_element(argument, wrong, output, bounds.low, bounds.high)
             if budget is not None and errors[argument.name].rms > budget.most_rms:
                 return self.image.imprecise(argument, errors[argument.name].rms, budget)
         return None
 
 
 def differences(
-    image: Image,
-    tolerance: Tolerance,
-    honest: Errors,
-    slot: NDArray[np.uint8],
-    trusted: NDArray[np.uint8],
+    image: Image, tolerance: Tolerance, honest: Errors, slot: Slot, trusted: Slot
 ) -> Failure | None:
-    """Where outputs differ from the trusted reference's on the same inputs, beyond what both may.
+    """Compare outputs with the trusted reference's on the same inputs.
 
     Each may be off by the tolerance, so that their difference may be twice that; and in the mean
-    by what the reference is off plus what the candidate may be, `honest` as verification found it.
+    by what the reference is off (`honest`, from verification) plus what the candidate may be.
     """
     if failure := image.damage(slot):
         return failure
-    ours, theirs = image.arrays(slot, "output"), image.arrays(trusted, "output")
-    for argument, output, right in zip(image.outputs(), ours, theirs, strict=True):
+    expected = image.arrays(trusted, "output")
+    for (argument, output), right in zip(image.outputs(slot), expected, strict=True):
         squares = 0.0
         for part in chunks(output.size):
             agree, square = _agree(output[part], right[part], tolerance)
@@ -374,17 +367,17 @@ def differences(
     return None
 
 
-def _agree(output: Array, right: Array, tolerance: Tolerance) -> tuple[NDArray[np.bool_], float]:
-    """Which elements agree, and of those the sum of the squares of how many tolerances apart."""
+def _agree(output: Array, right: Array, tolerance: Tolerance) -> tuple[Bits, float]:
+    """Which elements agree, and the sum of their squared differences in tolerances."""
     if output.dtype.kind == "i":  # their difference could wrap around
         output, right = output.astype(np.float64), right.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         apart = output - right
         apart /= _slack(right, tolerance)
         distance = np.abs(apart)
-        if distance.max() <= 2.0:  # which it is not if one is no number
+        if distance.max() <= 2.0:  # false if one is NaN
             return np.ones(output.shape, np.bool_), float(apart @ apart)
-        close: NDArray[np.bool_] = distance <= 2.0
+        close: Bits = distance <= 2.0
     near = apart[close]
     close |= (output == right) | (np.isnan(right) & _written_nan(output))
     return close, float(near @ near)
@@ -395,9 +388,7 @@ def _or_infinite(value: float) -> float:
 
 
 def _slack(right: Array, tolerance: Tolerance) -> Array:
-    """The tolerance of each element; never infinite, for nothing but infinity is near infinity,
-    and never nothing, for it is divided by.
-    """
+    """The tolerance of each element: finite, since only infinity is near infinity, and not 0."""
     slack: Array = np.abs(right)
     slack *= tolerance.rtol
     slack += tolerance.atol
@@ -406,33 +397,33 @@ def _slack(right: Array, tolerance: Tolerance) -> Array:
     return slack
 
 
-def _written_nan(output: Array) -> NDArray[np.bool_]:
-    """NaNs that a kernel wrote; the poison is one too, but nobody's answer."""
+def _written_nan(output: Array) -> Bits:
+    """NaNs that a kernel wrote, in contrast to the poison, which is a NaN too."""
     bits = np.dtype(f"u{output.itemsize}")
     poison = np.full(1, _POISON, dtype=np.uint8).repeat(output.itemsize).view(bits)
-    written: NDArray[np.bool_] = np.isnan(output) & (output.view(bits) != poison)
+    written: Bits = np.isnan(output) & (output.view(bits) != poison)
     return written
 
 
 def lint(problem: Problem, reference: Oracle, rng: np.random.Generator) -> None:
     """Refuse a problem on which a kernel that ignores its inputs would be right.
 
-    The outputs must change with the inputs, with each of them, and in more than a few elements,
-    by more than the tolerance lets pass: in every case, for a kernel may go by the shapes and
-    answer one with a constant. Cases too small to tell count only where there is no other.
+    In every case the outputs must change with each input, and in more than a few elements, by more
+    than the tolerance. Every case counts, because a kernel may answer one shape with a constant.
+    Cases too small to tell count only if there is no other.
+
+    Raises:
+        ProblemError: The problem is refused; the message says what to change.
     """
-    telling = [each for each in problem.cases if _elements(problem, each) >= _FEWEST_TO_TELL]
-    for case in telling or [max(problem.cases, key=lambda each: _elements(problem, each))]:
+    telling = [case for case in problem.cases if _elements(problem, case) >= _FEWEST_TO_TELL]
+    for case in telling or [max(problem.cases, key=lambda case: _elements(problem, case))]:
         _lint_case(problem, case, reference, rng)
 
 
 def _lint_case(problem: Problem, case: Case, reference: Oracle, rng: np.random.Generator) -> None:
     one, other = (make_inputs(problem, case, rng) for _ in range(2))
-    first = reference(_copies(one), case)
-    outputs = [each for each in problem.arguments if each.role == "output"]
-    for argument, before, after in zip(
-        outputs, first, reference(_copies(other), case), strict=True
-    ):
+    first, second = (reference(_copies(inputs), case) for inputs in (one, other))
+    for argument, before, after in zip(_outputs(problem.arguments), first, second, strict=True):
         if not np.isfinite(before).any():
             raise ProblemError(
                 f"{problem.name}: {argument.name} holds no finite number in case {case.name!r}: "
@@ -469,11 +460,11 @@ def _copies(inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _elements(problem: Problem, case: Case) -> int:
-    outputs = (each for each in problem.arguments if each.role == "output")
-    return sum(math.prod(each.extent(case.dimensions)) for each in outputs)
+    outputs = _outputs(problem.arguments)
+    return sum(math.prod(output.extent(case.dimensions)) for output in outputs)
 
 
-def _same(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> bool:
+def _same(one: Slot, other: Slot) -> bool:
     whole = one.size // 8 * 8
     return np.array_equal(one[:whole].view(np.uint64), other[:whole].view(np.uint64)) and (
         np.array_equal(one[whole:], other[whole:])

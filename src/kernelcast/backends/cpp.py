@@ -1,7 +1,7 @@
-"""C++ kernels on the CPU: the compiler, what its output says, and the process that runs it.
+"""C++ kernels on the CPU: the compiler, its evidence, and the process that runs a kernel.
 
-A kernel is a shared library with the problem's entry as an exported C symbol. All that runs
-foreign code, the compiler too, is confined by `_sandbox`; measuring is `_backend`'s.
+A kernel is a shared library with the problem's entry as an exported C symbol. The compiler and the
+kernel are confined by `_sandbox`; `_backend` measures.
 """
 
 from __future__ import annotations
@@ -23,32 +23,53 @@ from pathlib import Path
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._backend import Build, MeasuringBackend
 from kernelcast.backends._child import Child
-from kernelcast.backends._inspect import OBJDUMP_OPTIONS, foreign_imports, object_mix
+from kernelcast.backends._inspect import foreign_imports
 from kernelcast.backends._sandbox import Grant, Level, Sandbox
-from kernelcast.backends._toolchain import DISASSEMBLY_TIMEOUT_S, run_tool
-from kernelcast.devices import detect_cpu, find_device, roofline_s
+from kernelcast.backends._toolchain import native_mix, program_tree, run_task
+from kernelcast.devices import detect_cpu, find_device
 from kernelcast.errors import SetupError
-from kernelcast.types import (
-    Case,
-    Device,
-    Evidence,
-    Failure,
-    Language,
-    Problem,
-    content_hash,
-)
+from kernelcast.types import Case, Device, Failure, Language, Problem, content_hash
 
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
 
 _MEMORY_BYTES = 4 << 30
+# Functions that no kernel needs. A kernel that calls one without importing it dies in the sandbox.
+_NOT_FOR_KERNELS = """
+    dlopen dlmopen dlsym dlvsym dladdr dlinfo dl_iterate_phdr syscall system popen
+    execl execle execlp execv execve execvp execvpe fexecve posix_spawn posix_spawnp
+    fork vfork _Fork clone daemon ptrace process_vm_readv process_vm_writev kill tgkill killpg
+    socket socketpair connect bind listen accept send sendto sendmsg recv recvfrom recvmsg
+    getaddrinfo gethostbyname open open64 openat openat64 creat fopen fopen64 freopen opendir
+    tmpfile tmpfile64 mkstemp unlink unlinkat remove rename mkdir rmdir chmod chown symlink link
+    truncate ftruncate memfd_create shm_open mprotect pkey_mprotect setrlimit personality
+    setns unshare mount chroot setuid setgid getenv secure_getenv setenv putenv environ __environ
+    sched_setscheduler setpriority nice pthread_setschedparam dup dup2 dup3 pipe pipe2
+    _ZNSt13basic_filebufIcSt11char_traitsIcEE4openEPKcSt13_Ios_Openmode
+    _ZNSt14basic_ifstreamIcSt11char_traitsIcEEC1EPKcSt13_Ios_Openmode
+    _ZNSt14basic_ofstreamIcSt11char_traitsIcEEC1EPKcSt13_Ios_Openmode
+"""
+_FOREIGN = frozenset(_NOT_FOR_KERNELS.split())
+_PYTHON = re.compile(r"_?Py[A-Z_]")  # the worker's own interpreter
 
 
 class CppBackend(MeasuringBackend[Path]):
     """Measures C++ kernels on this machine's CPU.
 
-    Inputs are written by another process just before each call, so that they lie in no cache of
-    the kernel's own core; with `flush_bytes` (twice the last-level cache, say) the parent streams
-    through so much memory before each request that they lie in none.
+    Args:
+        device: The CPU's description, a name or a `Device`; detected by default.
+        compiler: The C++ compiler.
+        flags: Options of the compiler.
+        compile_timeout_s: Time limit of the compiler.
+        device_cap_s: How long one measurement may hold the CPU.
+        build_dir: Where builds are kept; the system's temporary folder by default.
+        require: The least level of confinement.
+        flush_bytes: Memory to stream through before each request, twice the last-level cache for
+            example. Without it, another process writes the inputs just before each call, so that
+            they lie in no cache of the kernel's own core.
+        allow_unsafe: Measure without a sandbox.
+
+    Raises:
+        SetupError: The compiler is not installed, or the device is no CPU.
     """
 
     name = "cpp"
@@ -67,18 +88,23 @@ class CppBackend(MeasuringBackend[Path]):
         *,
         allow_unsafe: bool = False,
     ) -> None:
-        found = shutil.which(compiler)
-        if found is None:
+        program = shutil.which(compiler)
+        if program is None:
             raise SetupError(
                 f"the C++ compiler {compiler!r} was not found: "
                 "install it (apt-get install g++) or name another one with `compiler`"
             )
         version = subprocess.run(
-            [found, "--version"], capture_output=True, text=True, check=True, timeout=30
+            [program, "--version"], capture_output=True, text=True, check=True, timeout=30
         ).stdout
         flags_hash = content_hash("\0".join(flags))[:8]
+        chosen = find_device(device) if isinstance(device, str) else device or detect_cpu()
+        if chosen.kind != "cpu":
+            raise SetupError(
+                f"C++ kernels run on the CPU, not on {chosen.name}: leave out --device"
+            )
         super().__init__(
-            _cpu(device),
+            chosen,
             f"{version.partition(chr(10))[0]}, flags {flags_hash}",
             compile_timeout_s,
             device_cap_s,
@@ -87,17 +113,16 @@ class CppBackend(MeasuringBackend[Path]):
             build_dir=build_dir,
             flush_bytes=flush_bytes,
         )
-        self._command = (found, *flags)
-        # Not a method: who waits to be collected must not be held by what is to be closed then.
-        self._ahead = _Ahead(
-            partial(
-                CppChild,
-                self._sandbox,
-                self._directory,
-                threads=self.device.cores,
-                cpu_s=math.ceil(device_cap_s) * self.device.cores,
-            )
+        self._command = (program, *flags)
+        # No method of this backend, which would keep it from being collected.
+        start = partial(
+            CppChild,
+            self._sandbox,
+            self._directory,
+            threads=chosen.cores,
+            cpu_s=math.ceil(device_cap_s) * chosen.cores,
         )
+        self._ahead = _Ahead(start)
         weakref.finalize(self, self._ahead.close)
 
     def close(self) -> None:
@@ -108,38 +133,25 @@ class CppBackend(MeasuringBackend[Path]):
     def _compile(
         self, problem: Problem, _case: Case | None, source: str, folder: Path
     ) -> Build[Path]:
-        """One library for all cases; size and mix of its code, and what it wants of others."""
+        """Compile one library for all cases."""
         (folder / "kernel.cpp").write_text(source, encoding="utf-8")
-        linker = ["-Wl,-z,defs"]
-        if problem.arguments:  # else the problem is unstated, and so is its entry
-            linker.append(f"-Wl,--require-defined={problem.entry}")
-        command = [*self._command, *linker, "kernel.cpp", "-o", "kernel.so"]
-        run = run_tool(self._sandbox, command, folder, self._compile_timeout_s)
-        if failure := run.failure or foreign_imports(folder / "kernel.so", _is_foreign):
-            return Build(self._evidence(run.seconds, failure))
-        code_bytes, instructions = self._mix(folder)
-        evidence = self._evidence(run.seconds).model_copy(
-            update={
-                "code_bytes": code_bytes,
-                "instructions": instructions,
-                "roofline_s": roofline_s(problem, self.device),
-            }
+        library = folder / "kernel.so"
+        command = [*self._command, "-Wl,-z,defs", "kernel.cpp", "-o", library.name]
+        if problem.arguments:  # without them the problem states no entry
+            command.append(f"-Wl,--require-defined={problem.entry}")
+        # By its own name, which `run_tool` would resolve: clang++ is a link to clang.
+        run = run_task(
+            self._sandbox,
+            "_confine.run",
+            command,
+            folder,
+            self._compile_timeout_s,
+            readable=(program_tree(Path(command[0])),),
         )
-        return Build(evidence, folder / "kernel.so")
-
-    def _evidence(self, compile_s: float, failure: Failure | None = None) -> Evidence:
-        return Evidence(
-            kernel_id="", toolchain=self.toolchain, failure=failure, compile_s=compile_s
-        )
-
-    def _mix(self, folder: Path) -> tuple[int, dict[str, int]]:
-        """Size and instruction mix of the library; nothing without objdump."""
-        objdump = shutil.which("objdump")
-        if objdump is None:
-            return 0, {}
-        command = [objdump, *OBJDUMP_OPTIONS, "kernel.so"]
-        listing = run_tool(self._sandbox, command, folder, DISASSEMBLY_TIMEOUT_S)
-        return (0, {}) if listing.failure else object_mix(listing.output)
+        if failure := run.failure or foreign_imports(library, _is_foreign):
+            return Build(self._evidence(problem, run, failure=failure))
+        code = native_mix(self._sandbox, library, folder)
+        return Build(self._evidence(problem, run, code=code), library)
 
     def _start(self, arena: Arena, programs: Mapping[str, Path]) -> Child:
         child = self._ahead.take(arena)
@@ -150,18 +162,10 @@ class CppBackend(MeasuringBackend[Path]):
         self._ahead.start(Arena.of(problem))
 
 
-def _cpu(device: Device | str | None) -> Device:
-    """The CPU that is meant; C++ kernels run on no other device."""
-    chosen = find_device(device) if isinstance(device, str) else device or detect_cpu()
-    if chosen.kind != "cpu":
-        raise SetupError(f"C++ kernels run on the CPU, not on {chosen.name}: leave out --device")
-    return chosen
-
-
 class _Ahead:
     """Two confined processes without a kernel, started when a measurement has ended.
 
-    To start one takes 20 ms, as long as twenty calls of many kernels, and would be waited for.
+    Starting one takes 20 ms, as long as twenty calls of many kernels.
     """
 
     def __init__(self, start: Callable[[Arena], CppChild]) -> None:
@@ -171,14 +175,14 @@ class _Ahead:
         self._waiting: list[Future[CppChild]] = []
 
     def start(self, arena: Arena) -> None:
-        """Start what the next measurement of this problem needs, in the background."""
+        """Start two processes for this problem in the background."""
         with self._lock:
             self._discard(but=arena.problem)
             while len(self._waiting) < 2:
                 self._waiting.append(self._thread.submit(self._start, arena))
 
     def take(self, arena: Arena) -> CppChild:
-        """One of those, if it is of this problem; else a new one."""
+        """A waiting process of this problem, or a new one."""
         with self._lock:
             self._discard(but=arena.problem)
             waiting = self._waiting.pop().result() if self._waiting else None
@@ -188,7 +192,7 @@ class _Ahead:
         return waiting
 
     def close(self) -> None:
-        """End them all; no more are started."""
+        """End all processes, and start no more."""
         with self._lock:
             self._discard()
             self._thread.shutdown()
@@ -197,7 +201,7 @@ class _Ahead:
         futures, self._waiting = self._waiting, []
         for future in futures:
             if future.exception() is not None:
-                continue  # who needs one starts it, and is told why that does not work
+                continue  # `take` starts one, and raises the error
             child = future.result()
             if but is not None and child.alive and child.arena.problem.id == but.id:
                 self._waiting.append(future)
@@ -206,9 +210,9 @@ class _Ahead:
 
 
 class CppChild(Child):
-    """A process that has loaded a library, or will once it is given one.
+    """A process that loads the library that `give` names.
 
-    It sees a folder of its own beneath `directory`, with that library and nothing else.
+    It sees only a folder of its own beneath `directory`, with that library.
     """
 
     def __init__(
@@ -239,7 +243,7 @@ class CppChild(Child):
         )
 
     def give(self, library: Path) -> None:
-        """What to load."""
+        """Copy the library to where the process will load it."""
         shutil.copyfile(library, self._folder / "kernel.so")
 
     def load(self, timeout_s: float) -> Failure | None:
@@ -272,27 +276,6 @@ class CppChild(Child):
         layout = self.arena.layouts[case]
         offsets = [base + offset for offset in layout.offsets]
         return [stub, calls, layout.stride, *offsets, *self.arena.extents(case)]
-
-
-# ------------------------------------------------------------------------------------ evidence
-
-# What a kernel has no use for; asked for without a library, the sealed process dies of it.
-_NOT_FOR_KERNELS = """
-    dlopen dlmopen dlsym dlvsym dladdr dlinfo dl_iterate_phdr syscall system popen
-    execl execle execlp execv execve execvp execvpe fexecve posix_spawn posix_spawnp
-    fork vfork _Fork clone daemon ptrace process_vm_readv process_vm_writev kill tgkill killpg
-    socket socketpair connect bind listen accept send sendto sendmsg recv recvfrom recvmsg
-    getaddrinfo gethostbyname open open64 openat openat64 creat fopen fopen64 freopen opendir
-    tmpfile tmpfile64 mkstemp unlink unlinkat remove rename mkdir rmdir chmod chown symlink link
-    truncate ftruncate memfd_create shm_open mprotect pkey_mprotect setrlimit personality
-    setns unshare mount chroot setuid setgid getenv secure_getenv setenv putenv environ __environ
-    sched_setscheduler setpriority nice pthread_setschedparam dup dup2 dup3 pipe pipe2
-    _ZNSt13basic_filebufIcSt11char_traitsIcEE4openEPKcSt13_Ios_Openmode
-    _ZNSt14basic_ifstreamIcSt11char_traitsIcEEC1EPKcSt13_Ios_Openmode
-    _ZNSt14basic_ofstreamIcSt11char_traitsIcEEC1EPKcSt13_Ios_Openmode
-"""
-_FOREIGN = frozenset(_NOT_FOR_KERNELS.split())
-_PYTHON = re.compile(r"_?Py[A-Z_]")  # the worker's own interpreter
 
 
 def _is_foreign(symbol: str) -> bool:

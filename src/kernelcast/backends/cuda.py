@@ -180,20 +180,20 @@ _CLAUSE = re.compile(r"\s*(\w+)\s*\(")
 _COMMENT = re.compile(r"//.*|/\*.*?\*/")
 
 
-def read_launch(source: str) -> Launch | None:
-    """The launch that the source's `#pragma kernelcast` states; None without one."""
-    clauses, constants = read_pragma(source)
-    if "grid" not in clauses or "block" not in clauses:
+def read_launch(source: str, grid: str = "grid", block: str = "block") -> Launch | None:
+    """The launch that the source's `#pragma kernelcast` states in these clauses, or None."""
+    clauses, constants = _read_pragma(source)
+    if grid not in clauses or block not in clauses:
         return None
     return Launch(
-        grid=clauses["grid"],
-        block=clauses["block"],
+        grid=clauses[grid],
+        block=clauses[block],
         shared=clauses.get("shared", ("0",))[0],
         constants=tuple(constants.items()),
     )
 
 
-def read_pragma(source: str) -> tuple[dict[str, tuple[str, ...]], dict[str, int | float | str]]:
+def _read_pragma(source: str) -> tuple[dict[str, tuple[str, ...]], dict[str, int | float | str]]:
     """The clauses of the source's first `#pragma kernelcast`, and its `#define`d numbers."""
     pragma = _PRAGMA.search(source)
     clauses = dict(_clauses(_COMMENT.sub("", pragma[1]))) if pragma else {}

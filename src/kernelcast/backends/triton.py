@@ -44,7 +44,7 @@ from kernelcast.backends._inspect import (
 )
 from kernelcast.backends._sandbox import Level
 from kernelcast.backends._toolchain import ToolRun, find_cuda_tool, run_tool, triton_tools
-from kernelcast.backends._verify import Sample, oracle
+from kernelcast.backends._verify import KnownAnswer, oracle
 from kernelcast.errors import NoDevice, SetupError
 from kernelcast.types import (
     Case,
@@ -286,17 +286,17 @@ class TritonBackend(GpuBackend):
                 f"{_MOST_PROGRAMS} programs to interpret: add a small one with timed = false"
             )
         for case in small:
-            sample = Sample.draw(problem, case, expected, rng)
-            if failure := self._interpret(problem, kernel.source, stated, sample):
+            answer = KnownAnswer.draw(problem, case, expected, rng)
+            if failure := self._interpret(problem, kernel.source, stated, answer):
                 return failure
         return None
 
     def _interpret(
-        self, problem: Problem, source: str, stated: _Stated, sample: Sample
+        self, problem: Problem, source: str, stated: _Stated, answer: KnownAnswer
     ) -> Failure | None:
         memory_fd = os.memfd_create("kernelcast")
         try:
-            image = sample.image
+            image = answer.image
             os.ftruncate(memory_fd, image.layout.stride)
             slot = np.frombuffer(mmap.mmap(memory_fd, image.layout.stride), dtype=np.uint8)
             slot[:] = image.content
@@ -318,7 +318,7 @@ class TritonBackend(GpuBackend):
             return Failure(kind=FailureKind.TIMEOUT, message=message)
         if run.status:
             return Failure(kind=FailureKind.CRASH, message=_last_words(run.output))
-        return sample.check(slot)
+        return answer.check(slot)
 
 
 def _read_told(folder: Path) -> _Told | Failure:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any, Literal
 
-from kernelcast.backends.replay import Recording, ReplayBackend
+from kernelcast.backends.replay import Recorded, Recording, ReplayBackend
 from kernelcast.dataset._foreign import _says_what_is_computed
 from kernelcast.dataset.rows import _MS, Rows, _compute, read_rows
 from kernelcast.errors import SetupError
@@ -69,18 +69,25 @@ def _tuned(rows: list[dict[str, Any]]) -> Recording:
     first = rows[0]
     if first["reference_parameters"] is None:
         raise SetupError(f"the rows of {first['problem']!r} name no reference configuration")
-    return Recording.from_columns(
+    return Recording.from_rows(
+        (
+            (
+                json.loads(row["candidate_parameters"]),
+                Recorded(
+                    row["runtime_s"],
+                    recorded_failure(row),
+                    _standard_error(row),
+                    row["compile_s"],
+                    row["benchmark_s"],
+                ),
+            )
+            for row in rows
+        ),
         problem=first["problem"],
         device=recorded_device(first),
         language=first["language"],
         source=first["template"] or _unpublished(first),
         reference=json.loads(first["reference_parameters"]),
-        kernels=[json.loads(row["candidate_parameters"]) for row in rows],
-        runtime_s=[row["runtime_s"] for row in rows],
-        failure=[recorded_failure(row) for row in rows],
-        std_s=[_standard_error(row) for row in rows],
-        compile_s=[row["compile_s"] for row in rows],
-        benchmark_s=[row["benchmark_s"] for row in rows],
     )
 
 
@@ -92,21 +99,18 @@ def _texts(rows: list[dict[str, Any]]) -> Recording:
     if not times or reference is None:
         raise SetupError(f"no kernel of {first['problem']!r} was timed beside a known reference")
     reference_s = median(times)
-    return Recording.from_columns(
+    entries = [(reference["reference_id"], Recorded(reference_s))]
+    for row in known:
+        failure, log2_speedup = recorded_failure(row), row["log2_speedup"]
+        runtime_s = None if log2_speedup is None else reference_s / 2.0**log2_speedup
+        entries.append((row["candidate_id"], Recorded(runtime_s, failure)))
+    return Recording.from_rows(
+        entries,
         problem=first["problem"],
         device=recorded_device(first),
         language=reference["language"],
         source=reference["reference_source"] or _unpublished(reference),
         reference=reference["reference_id"],
-        kernels=[reference["reference_id"], *(row["candidate_id"] for row in known)],
-        runtime_s=[
-            reference_s,
-            *(
-                None if row["log2_speedup"] is None else reference_s / 2.0 ** row["log2_speedup"]
-                for row in known
-            ),
-        ],
-        failure=[None, *(recorded_failure(row) for row in known)],
         oracle_source=recorded_problem(reference).oracle_source,
     )
 
@@ -117,9 +121,9 @@ def _unpublished(row: Mapping[str, Any]) -> str:
     return f"{mark} the text of {row['problem']} was not published\n"
 
 
-def _standard_error(row: Mapping[str, Any]) -> float | None:
+def _standard_error(row: Mapping[str, Any]) -> float:
     if row["runtime_std_s"] is None or not row["samples"]:
-        return None
+        return 0.0
     return float(row["runtime_std_s"] / math.sqrt(row["samples"]))
 
 
