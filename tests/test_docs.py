@@ -77,5 +77,18 @@ def test_every_built_in_component_can_be_found() -> None:
     assert plugins.names("farm") == ["local"]
 
 
+def test_every_file_to_copy_in_the_architecture_exists() -> None:
+    page = (ROOT / "docs/explanation/architecture.md").read_text()
+    table = page.partition("## Where a new part goes")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("| ")][1:]
+    kinds = " ".join(row[0] for row in rows)
+    for kind in "backend forecaster policy strategy farm importer figure command".split():
+        assert kind in kinds
+    for row in rows:
+        (copied,) = re.findall(r"`([\w/]+\.py|draw_\w+)`", row[2])
+        target = copied if copied.endswith(".py") else "report/figures.py"
+        assert (ROOT / target).exists() or (ROOT / "src/kernelcast" / target).exists(), row
+
+
 if __name__ == "__main__":
     REFERENCE.write_text(command_reference())
