@@ -1,13 +1,14 @@
-"""What `protocols.py` and the store promise, as suites to subclass; pytest itself is not needed.
+"""Test suites for the promises of `protocols.py` and the store; pytest itself is not needed.
 
-Each test method's docstring is the clause of the contract it holds a part to.
+The docstring of each test method is the clause of the contract that it checks. The file is above
+600 lines because it holds one suite per protocol; they share their helpers.
 """
 
 from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -15,61 +16,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kernelcast import events, types
 from kernelcast.canonical import kernel_id
 from kernelcast.errors import BudgetExceeded, NoDevice, SetupError, StoreError
-from kernelcast.events import (
-    Event,
-    Measured,
-    Proposed,
-    Reserved,
-    Settled,
-    Voided,
-)
 from kernelcast.protocols import Backend, Farm, Forecaster, Policy, Proposer, Strategy
 from kernelcast.state import State
-from kernelcast.testing.fakes import (
-    BrokenBackend,
-    RendezvousBackend,
-    SyntheticBackend,
-    example_history,
-    make_candidate,
-    make_kernel,
-    make_query,
-    make_request,
-    make_view,
-    synthetic_kernels,
-    synthetic_problem,
-)
-from kernelcast.types import (
-    Attempt,
-    Audit,
-    Candidate,
-    Case,
-    Claim,
-    FailureKind,
-    Forecast,
-    Job,
-    Kernel,
-    Measurement,
-    Node,
-    Observation,
-    Problem,
-    ProposalRequest,
-    Query,
-    Repair,
-    Resource,
-    Spend,
-    Usage,
-    content_hash,
-)
+from kernelcast.testing import fakes
+from kernelcast.types import Candidate, FailureKind, Resource
 
 if TYPE_CHECKING:
     # Only a suite for stores needs a database library, and its author has one.
     from kernelcast.store import Run, Store
 
+_STALE = (0, 1_000)
+
 
 @contextmanager
-def _refused(error: type[Exception]) -> Iterator[None]:
+def _raises(error: type[Exception]) -> Iterator[None]:
     try:
         yield
     except error:
@@ -83,48 +46,32 @@ def _folder() -> Iterator[Path]:
         yield Path(name)
 
 
+def _assert_covered(
+    quote: types.Spend, usage: types.Usage, tokens: Resource, usd: Resource
+) -> None:
+    assert set(quote) <= {tokens, usd}, f"quoted in foreign resources: {sorted(quote)}"
+    assert usage.tokens <= quote.get(tokens, 0.0), f"{usage.tokens} tokens, quoted {quote}"
+    assert usage.usd <= quote.get(usd, 0.0) + 1e-12, f"{usage.usd} usd, quoted {quote}"
+
+
 # ---------------------------------------------------------------------------------- proposer
 
 
 class ProposerContract:
-    """Holds a `Proposer` to its contract."""
+    """Tests of a `Proposer`."""
 
     def make(self) -> Proposer:
-        """The proposer under test."""
+        """Return the proposer under test."""
         raise NotImplementedError
 
-    def request(self, count: int, seed: int) -> ProposalRequest:
-        """A request it can answer; the synthetic problem's seed kernel is the parent."""
-        return make_request(count, seed)
+    def request(self, count: int, seed: int) -> types.ProposalRequest:
+        """Return a request it can answer; by default for children of the synthetic seed kernel."""
+        return fakes.make_request(count, seed)
 
-    def test_proposes_at_most_what_was_asked_for(self) -> None:
-        """`count` bounds the kernels of an answer."""
-        for count in (1, 3):
-            found = self.make().propose(self.request(count, seed=1)).kernels
-            assert len(found) <= count, f"asked for {count}, got {len(found)}"
-
-    def test_proposes_something_or_says_why_not(self) -> None:
-        """An answer without a kernel is exhausted, or carries a failure."""
-        answer = self.make().propose(self.request(3, seed=2))
-        assert answer.kernels or answer.exhausted or answer.failure
-
-    def test_kernels_are_named_by_their_canonical_source(self) -> None:
-        """Ids are canonical and the language is the problem's."""
-        request = self.request(3, seed=3)
-        for kernel in self.make().propose(request).kernels:
-            assert kernel.language == request.problem.language
-            assert kernel.id == kernel_id(kernel.source, kernel.language)
-
-    def test_the_quote_covers_the_cost(self) -> None:
-        """What an answer cost was quoted before it was asked for."""
-        proposer, request = self.make(), self.request(3, seed=4)
-        quote = proposer.quote(request)
-        _assert_covered(
-            quote,
-            proposer.propose(request).usage,
-            tokens=Resource.PROPOSAL_TOKENS,
-            usd=Resource.PROPOSAL_USD,
-        )
+    def test_answers_are_valid(self) -> None:
+        """An answer has at most `count` kernels with canonical ids, or says why it has none."""
+        for count, seed in ((1, 1), (3, 1), (3, 2), (3, 3)):
+            self._assert_valid(self.request(count, seed))
 
     def test_an_inline_proposer_is_reproducible(self) -> None:
         """With `concurrency` 0 the seed alone decides, whatever was asked before."""
@@ -136,80 +83,73 @@ class ProposerContract:
             assert proposer.propose(self.request(3, seed=5)).kernels == first
             assert self.make().propose(self.request(3, seed=5)).kernels == first
 
-    def test_claims_are_of_what_was_proposed(self) -> None:
-        """`claims` are by the ids of the answer's own kernels."""
-        answer = self.make().propose(self.request(3, seed=7))
-        assert set(answer.claims) <= {kernel.id for kernel in answer.kernels}
-
-    def test_a_past_and_a_partner_are_no_reason_to_stumble(self) -> None:
-        """A lineage's history and a second parent may be used or not; the answer is as valid."""
-        partner = make_kernel("void other() {}\n")
-        tried = (
-            Attempt(claim=Claim(idea="wider", moves=("vectorise",)), outcome="compile_error"),
-            Attempt(claim=Claim(), outcome="measured", log2_change=0.5, measured=True),
+    def test_a_history_and_a_partner_are_accepted(self) -> None:
+        """The answer is valid, whether or not the proposer uses them."""
+        claim = types.Claim(idea="wider", moves=("vectorise",))
+        history = (
+            types.Attempt(claim=claim, outcome="compile_error"),
+            types.Attempt(claim=types.Claim(), outcome="measured", log2_change=0.5, measured=True),
         )
+        partner = fakes.make_kernel("void other() {}\n")
+        update = {"partner": partner, "partner_log2_speedup": 1.0, "history": history}
         for seed in range(4):
-            past = {"partner": partner, "partner_log2_speedup": 1.0, "history": tried}
-            self._assert_answers(self.request(2, seed).model_copy(update=past))
+            self._assert_valid(self.request(2, seed).model_copy(update=update))
 
-    def test_what_is_sent_back_is_answered(self) -> None:
-        """Who `repairs` answers a kernel that was sent back with one kernel, or says why not."""
+    def test_a_repair_is_answered(self) -> None:
+        """A proposer that `repairs` answers with one kernel, or says why not."""
         if self.make().repairs:
-            repair = Repair(kernel=make_kernel("void broken( {}\n"), complaint="expected ')'")
-            self._assert_answers(self.request(1, seed=8).model_copy(update={"repair": repair}))
+            broken = fakes.make_kernel("void broken( {}\n")
+            repair = types.Repair(kernel=broken, complaint="expected ')'")
+            self._assert_valid(self.request(1, seed=8).model_copy(update={"repair": repair}))
 
-    def _assert_answers(self, request: ProposalRequest) -> None:
+    def _assert_valid(self, request: types.ProposalRequest) -> None:
         proposer = self.make()
         quote = proposer.quote(request)
         answer = proposer.propose(request)
-        assert len(answer.kernels) <= request.count
+        assert len(answer.kernels) <= request.count, f"{len(answer.kernels)} for {request.count}"
         assert answer.kernels or answer.exhausted or answer.failure
         assert set(answer.claims) <= {kernel.id for kernel in answer.kernels}
-        tokens, usd = Resource.PROPOSAL_TOKENS, Resource.PROPOSAL_USD
-        _assert_covered(quote, answer.usage, tokens=tokens, usd=usd)
-
-
-def _assert_covered(quote: Spend, usage: Usage, *, tokens: Resource, usd: Resource) -> None:
-    assert set(quote) <= {tokens, usd}, f"quoted in foreign resources: {sorted(quote)}"
-    assert usage.tokens <= quote.get(tokens, 0.0), f"{usage.tokens} tokens, quoted {quote}"
-    assert usage.usd <= quote.get(usd, 0.0) + 1e-12, f"{usage.usd} usd, quoted {quote}"
+        for kernel in answer.kernels:
+            assert kernel.language == request.problem.language
+            assert kernel.id == kernel_id(kernel.source, kernel.language)
+        _assert_covered(quote, answer.usage, Resource.PROPOSAL_TOKENS, Resource.PROPOSAL_USD)
 
 
 # -------------------------------------------------------------------------------- forecaster
 
 
 class ForecasterContract:
-    """Holds a `Forecaster` to its contract, on the synthetic problem."""
+    """Tests of a `Forecaster`, on the synthetic problem."""
 
     taught: int = 24
 
     def make(self) -> Forecaster:
-        """The forecaster under test, untaught."""
+        """Return the forecaster under test, untaught."""
         raise NotImplementedError
 
     def test_one_forecast_a_query_in_order(self) -> None:
-        """As many answers as questions, each naming its question's anchor."""
+        """There are as many forecasts as queries, each with its query's anchor."""
         self._assert_valid(self.make())
 
     def test_learning_keeps_forecasts_valid(self) -> None:
-        """After teaching, whole or piece by piece, the same holds."""
-        lessons = self._lessons(self.taught)
+        """Forecasts stay valid after each observation."""
         forecaster = self.make()
-        for count, lesson in enumerate(lessons, start=1):
+        for count, lesson in enumerate(self._lessons(self.taught), start=1):
             forecaster.learn([lesson])
             if count in (1, 4):
                 self._assert_valid(forecaster)
         self._assert_valid(forecaster)
 
     def test_learning_from_failures_alone_keeps_forecasts_valid(self) -> None:
-        """Not one timed kernel is no reason to stumble."""
-        failures = [each for each in self._lessons(400) if each.measurement.failure is not None]
+        """No timed kernel is needed."""
+        lessons = self._lessons(400)
+        failures = [lesson for lesson in lessons if lesson.measurement.failure is not None]
         forecaster = self.make()
         forecaster.learn(failures[: self.taught])
         self._assert_valid(forecaster)
 
     def test_nothing_asked_nothing_answered(self) -> None:
-        """No query: no forecast and no cost, taught or not; learning nothing is allowed."""
+        """Without a query there is no forecast and no cost; learning nothing is allowed."""
         forecaster = self.make()
         assert forecaster.forecast([]) == []
         assert not any(forecaster.quote([]).values())
@@ -218,48 +158,43 @@ class ForecasterContract:
         assert forecaster.forecast([]) == []
 
     def test_the_quote_covers_the_cost(self) -> None:
-        """What the answers cost was quoted before; what refreshes costs nothing."""
+        """Answers cost at most what was quoted; a forecaster that refreshes costs nothing."""
         forecaster, queries = self.make(), self._queries()
         quote = forecaster.quote(queries)
-        usages = [forecast.usage for forecast in forecaster.forecast(queries)]
-        total = Usage(
-            input_tokens=sum(usage.input_tokens for usage in usages),
-            output_tokens=sum(usage.output_tokens for usage in usages),
-            usd=sum(usage.usd for usage in usages),
-        )
-        _assert_covered(quote, total, tokens=Resource.FORECAST_TOKENS, usd=Resource.FORECAST_USD)
+        usage = types.Usage.total(forecast.usage for forecast in forecaster.forecast(queries))
+        _assert_covered(quote, usage, Resource.FORECAST_TOKENS, Resource.FORECAST_USD)
         assert not (forecaster.refreshes and any(quote.values())), "refreshing must be free"
 
     def test_the_same_lessons_give_the_same_forecasts(self) -> None:
-        """Two that were taught alike answer alike, and asking changes nothing."""
+        """Observations alone decide; asking changes nothing."""
         queries, lessons = self._queries(), self._lessons(self.taught)
         first, second = self.make(), self.make()
         first.learn(lessons)
         second.forecast(queries)
         second.learn(lessons)
-        answers = [_beliefs(each) for each in first.forecast(queries)]
-        assert [_beliefs(each) for each in second.forecast(queries)] == answers
-        assert [_beliefs(each) for each in first.forecast(queries)] == answers
+        answers = _without_usage(first.forecast(queries))
+        assert _without_usage(second.forecast(queries)) == answers
+        assert _without_usage(first.forecast(queries)) == answers
 
-    def _queries(self) -> list[Query]:
-        """Candidates from the template and without parameters, against unlike anchors."""
-        problem = synthetic_problem()
-        written = make_kernel(problem.seed_source.replace("int64_t i", "long i"))
-        kernels = [written, *synthetic_kernels(4, seed=7)]
-        return [make_query(each, problem, 0.5 * index) for index, each in enumerate(kernels)]
-
-    def _lessons(self, count: int) -> list[Observation]:
-        problem, backend = synthetic_problem(), SyntheticBackend()
+    def _queries(self) -> list[types.Query]:
+        """Return candidates with and without parameters, against different anchors."""
+        problem = fakes.synthetic_problem()
+        written = fakes.make_kernel(problem.seed_source.replace("int64_t i", "long i"))
+        kernels = [written, *fakes.synthetic_kernels(4, seed=7)]
         return [
-            Observation(kernel=kernel, measurement=backend.measure(problem, kernel, 0))
-            for kernel in synthetic_kernels(count, seed=8)
+            fakes.make_query(kernel, problem, 0.5 * index) for index, kernel in enumerate(kernels)
+        ]
+
+    def _lessons(self, count: int) -> list[types.Observation]:
+        problem, backend = fakes.synthetic_problem(), fakes.SyntheticBackend()
+        return [
+            types.Observation(kernel=kernel, measurement=backend.measure(problem, kernel, 0))
+            for kernel in fakes.synthetic_kernels(count, seed=8)
         ]
 
     def _assert_valid(self, forecaster: Forecaster) -> None:
         queries = self._queries()
-        forecasts = forecaster.forecast(queries)
-        assert len(forecasts) == len(queries)
-        for query, forecast in zip(queries, forecasts, strict=True):
+        for query, forecast in zip(queries, forecaster.forecast(queries), strict=True):
             assert forecast.forecaster == forecaster.name
             assert forecast.anchor_id == query.anchor.id
             assert forecast.anchor_log2_speedup == query.anchor_log2_speedup
@@ -269,137 +204,120 @@ class ForecasterContract:
             assert math.isfinite(forecast.against_reference().mean())
 
 
-def _beliefs(forecast: Forecast) -> Forecast:
-    """The forecast without what may differ between two equal answers: seconds."""
-    return forecast.model_copy(update={"usage": Usage()})
+def _without_usage(forecasts: Sequence[types.Forecast]) -> list[types.Forecast]:
+    """Return the forecasts without their seconds, which differ between equal answers."""
+    return [forecast.model_copy(update={"usage": types.Usage()}) for forecast in forecasts]
 
 
 # ------------------------------------------------------------------------------------ policy
 
 
 class PolicyContract:
-    """Holds a `Policy` to its contract; a baseline that ignores forecasts sets `heeds` to False."""
+    """Tests of a `Policy`; a baseline that ignores forecasts sets `heeds` to False."""
 
     heeds: bool = True
 
     def make(self) -> Policy:
-        """The policy under test."""
+        """Return the policy under test."""
         raise NotImplementedError
 
     def test_decides_on_members_of_the_pool_only(self) -> None:
-        """Every decision names a candidate it was shown; audits and measures are allowed."""
+        """Every decision is on a candidate of the pool; an empty pool has no decision."""
         policy = self.make()
         assert policy.pool_size >= 1
-        for count in (1, policy.pool_size, 2 * policy.pool_size):
-            for exhausted in (False, True):
-                pool = _pool(count)
-                view = make_view(free_slots=2, proposals_exhausted=exhausted)
-                shown = {candidate.kernel_id for candidate in pool}
-                assert set(policy.decide(pool, view)) <= shown
-
-    def test_an_empty_pool_needs_no_decision(self) -> None:
-        """Nothing shown, nothing decided."""
         for exhausted in (False, True):
-            assert self.make().decide([], make_view(proposals_exhausted=exhausted)) == {}
+            view = fakes.make_view(free_slots=2, proposals_exhausted=exhausted)
+            for count in (1, policy.pool_size, 2 * policy.pool_size):
+                pool = _pool(count)
+                assert set(policy.decide(pool, view)) <= {candidate.kernel_id for candidate in pool}
+            assert self.make().decide([], view) == {}
 
     def test_a_full_pool_and_a_free_slot_lead_to_a_decision(self) -> None:
-        """The loop asks for no more than `pool_size` candidates, so a full pool must move on."""
+        """The loop asks for no more than `pool_size` candidates, so a full pool must move on.
+
+        It does so however long ago the last new best was.
+        """
         policy = self.make()
-        assert policy.decide(_pool(policy.pool_size), make_view(free_slots=1))
+        pool = _pool(policy.pool_size)
+        assert policy.decide(pool, fakes.make_view(free_slots=1))
+        for stale in (0, 30, 10_000):
+            view = fakes.make_view(stale=stale, measured=stale, free_slots=2)
+            decided = policy.decide(pool, view)
+            assert decided
+            assert set(decided) <= {candidate.kernel_id for candidate in pool}
 
     def test_no_candidate_waits_for_ever(self) -> None:
-        """Once proposals are exhausted, each look with a free slot decides something."""
+        """Once proposals are exhausted, each call with a free slot decides something."""
         for forecasts in (True, False):
             policy = self.make()
             pool = _pool(policy.pool_size, forecasts=forecasts)
             measured = 0
             while pool:
-                view = make_view(proposals_exhausted=True, measured=measured)
+                view = fakes.make_view(proposals_exhausted=True, measured=measured)
                 decided = policy.decide(pool, view)
                 assert decided, f"{len(pool)} candidates wait and a slot is free"
-                measured += sum(each.action in ("measure", "audit") for each in decided.values())
-                pool = [each for each in pool if each.kernel_id not in decided]
+                measured += _measurements(decided)
+                pool = [candidate for candidate in pool if candidate.kernel_id not in decided]
 
-    def test_only_what_was_forecast_is_trusted(self) -> None:
-        """Without a forecast there is nothing to trust."""
+    def test_the_same_view_leads_to_the_same_decisions(self) -> None:
+        """Decisions depend on pool and view alone, and have a reason."""
         policy = self.make()
-        pool = _pool(policy.pool_size, forecasts=False)
-        decided = policy.decide(pool, make_view(free_slots=4, proposals_exhausted=True))
-        assert all(decision.action != "trust" for decision in decided.values())
-
-    def test_the_same_sight_leads_to_the_same_decisions(self) -> None:
-        """Decisions follow from pool and view alone; they say why."""
-        policy = self.make()
-        pool, view = _pool(policy.pool_size), make_view(free_slots=3)
+        pool, view = _pool(policy.pool_size), fakes.make_view(free_slots=3)
         first = policy.decide(pool, view)
-        policy.decide(_pool(3), make_view(seed=9))
+        policy.decide(_pool(3), fakes.make_view(seed=9))
         assert policy.decide(pool, view) == first == self.make().decide(pool, view)
         assert all(decision.reason for decision in first.values())
 
-    def test_stagnation_stops_nothing(self) -> None:
-        """However long the last new best is ago, a full pool moves on, within its members."""
-        policy = self.make()
-        pool = _pool(policy.pool_size)
-        for stale in (0, 30, 10_000):
-            decided = policy.decide(pool, make_view(stale=stale, measured=stale, free_slots=2))
-            assert decided
-            assert set(decided) <= {candidate.kernel_id for candidate in pool}
-
     def test_what_was_objected_to_is_dropped(self) -> None:
-        """Not measured unless audited, where audits bear objections out and others are open."""
+        """An objection that audits support is not measured, except by an audit."""
         policy = self.make()
         size = max(policy.pool_size, 2)
-        pool = [_objected(each) if each.ordinal < size // 2 else each for each in _pool(size)]
-        view = make_view(proposals_exhausted=True, audits=_clean_audits())
+        pool = _pool(size)
+        pool[: size // 2] = [_objected(candidate) for candidate in pool[: size // 2]]
+        view = fakes.make_view(proposals_exhausted=True, audits=_clean_audits())
         decided = policy.decide(pool, view)
         for candidate in pool[: size // 2] if self.heeds else ():
             assert decided[candidate.kernel_id].action in ("drop", "audit")
 
-    def test_an_objection_is_never_trusted(self) -> None:
-        """A kernel that is not what it claims to be is no parent."""
-        policy = self.make()
-        pool = [_objected(each) for each in _close_behind(policy.pool_size)]
-        for audits in ((), _clean_audits()):
-            decided = policy.decide(pool, make_view(free_slots=2, audits=audits))
+    def test_doubtful_candidates_are_not_trusted(self) -> None:
+        """Not without a forecast, nor with an objection, nor after a chain of forecast kernels."""
+        policy, audits = self.make(), _clean_audits()
+        # Surely a little slower than the incumbent, hence good enough as parents.
+        close = [fakes.make_candidate(index, -0.15, 0.02) for index in range(policy.pool_size)]
+        objected = [_objected(candidate) for candidate in close]
+        chained = [candidate.model_copy(update={"chain_std": 3.0}) for candidate in close]
+        unforecast = _pool(policy.pool_size, forecasts=False)
+        for pool, view in (
+            (unforecast, fakes.make_view(free_slots=4, proposals_exhausted=True)),
+            (objected, fakes.make_view(free_slots=2)),
+            (objected, fakes.make_view(free_slots=2, audits=audits)),
+            (chained, fakes.make_view(free_slots=2, audits=audits)),
+        ):
+            decided = policy.decide(pool, view)
             assert all(decision.action != "trust" for decision in decided.values())
 
-    def test_doubt_ends_a_chain_of_trust(self) -> None:
-        """What descends from guesswork is not trusted, be its own forecast ever so sure."""
-        policy = self.make()
-        pool = [
-            each.model_copy(update={"chain_std": 3.0}) for each in _close_behind(policy.pool_size)
-        ]
-        decided = policy.decide(pool, make_view(free_slots=2, audits=_clean_audits()))
-        assert all(decision.action != "trust" for decision in decided.values())
-
     def test_no_forecaster_can_close_the_search(self) -> None:
-        """Of a full pool of several, something is measured, be all of it ruled out or objected to.
+        """A full pool of several has a measurement, even if all are ruled out or objected to.
 
         A policy that judges candidates one by one may rule out each of them.
         """
         policy = self.make()
         if policy.pool_size == 1:
             return
-        hopeless = [make_candidate(index, -9.0, 0.01) for index in range(policy.pool_size)]
-        for pool in (hopeless, [_objected(each) for each in hopeless]):
+        hopeless = [fakes.make_candidate(index, -9.0, 0.01) for index in range(policy.pool_size)]
+        for pool in (hopeless, [_objected(candidate) for candidate in hopeless]):
             for measured in range(5):
-                view = make_view(measured=measured, audits=_clean_audits())
-                decided = policy.decide(pool, view).values()
-                assert any(each.action in ("measure", "audit") for each in decided)
+                view = fakes.make_view(measured=measured, audits=_clean_audits())
+                assert _measurements(policy.decide(pool, view))
 
 
 def _pool(count: int, *, forecasts: bool = True) -> list[Candidate]:
     means = np.random.default_rng(0).normal(0.0, 1.0, size=count)
     widths = np.resize([0.05, 0.3, 1.0], count)
     return [
-        make_candidate(index, float(mean) if forecasts else None, float(width))
+        fakes.make_candidate(index, float(mean) if forecasts else None, float(width))
         for index, (mean, width) in enumerate(zip(means, widths, strict=True))
     ]
-
-
-def _close_behind(count: int) -> list[Candidate]:
-    """Candidates that are surely a little slower than the incumbent: as parents, good enough."""
-    return [make_candidate(index, -0.15, 0.02) for index in range(count)]
 
 
 def _objected(candidate: Candidate) -> Candidate:
@@ -408,41 +326,47 @@ def _objected(candidate: Candidate) -> Candidate:
     return candidate.model_copy(update={"forecast": forecast})
 
 
-def _clean_audits() -> tuple[Audit, ...]:
-    """Enough of them to believe the forecasts: what was unlikely never was a new best."""
-    return tuple(Audit(p_new_best=0.05 * (index % 10), new_best=False) for index in range(300))
+def _clean_audits() -> tuple[types.Audit, ...]:
+    """Return enough audits to believe the forecasts: no unlikely kernel was a new best."""
+    return tuple(
+        types.Audit(p_new_best=0.05 * (index % 10), new_best=False) for index in range(300)
+    )
+
+
+def _measurements(decided: dict[str, types.Decision]) -> int:
+    return sum(decision.action in ("measure", "audit") for decision in decided.values())
 
 
 # ---------------------------------------------------------------------------------- strategy
 
 
 class StrategyContract:
-    """Holds a `Strategy` to its contract."""
+    """Tests of a `Strategy`."""
 
     def make(self) -> Strategy:
-        """The strategy under test."""
+        """Return the strategy under test."""
         raise NotImplementedError
 
     def test_chooses_distinct_members_of_the_archive(self) -> None:
-        """Up to `count` parents, none twice, all from the archive, never none."""
+        """There is at least one parent, at most `count`, all different and from the archive."""
         for size in (1, 2, 30):
             archive = _archive(size)
             members = {node.kernel_id for node in archive}
             for count in range(1, size + 3):
                 for seed in range(5):
-                    for stale in (0, 1_000):
+                    for stale in _STALE:
                         chosen = self.make().select(archive, count, seed, stale=stale)
                         assert 1 <= len(chosen) <= count
                         assert set(chosen) <= members
                         assert len(set(chosen)) == len(chosen), f"twice the same: {chosen}"
 
     def test_the_seed_decides_and_the_order_of_the_archive_does_not(self) -> None:
-        """Same archive, seed and stagnation, same parents, whatever was asked before."""
+        """Same archive, seed and `stale`, same parents, whatever was asked before."""
         archive = _archive(30)
         shuffled = [archive[i] for i in np.random.default_rng(1).permutation(len(archive))]
         strategy = self.make()
         for seed in range(10):
-            for stale in (0, 1_000):
+            for stale in _STALE:
                 first = self.make().select(archive, 5, seed, stale=stale)
                 assert strategy.select(archive, 5, seed, stale=stale) == first
                 assert strategy.select(shuffled, 5, seed, stale=stale) == first
@@ -450,27 +374,26 @@ class StrategyContract:
     def test_a_lost_ancestor_does_no_harm(self) -> None:
         """Kernels whose parents were evicted can still be chosen."""
         orphans = [node for node in _archive(30) if node.origin != "seed"][5:]
-        for stale in (0, 1_000):
+        for stale in _STALE:
             assert self.make().select(orphans, 3, 0, stale=stale)
 
 
-def _archive(size: int) -> list[Node]:
-    """A seed and its descendants: ties, forecasts with their doubt, several kinds of kernels."""
+def _archive(size: int) -> list[types.Node]:
+    """Return a seed and its descendants: ties, unsure forecasts, several kinds of kernels."""
     rng = np.random.default_rng(0)
-    nodes = [
-        Node(kernel_id=content_hash("node 0"), parent_id=None, log2_speedup=0.0, origin="seed")
-    ]
+    seed = types.content_hash("node 0")
+    nodes = [types.Node(kernel_id=seed, parent_id=None, log2_speedup=0.0, origin="seed")]
     for index in range(1, size):
         parent = nodes[int(rng.integers(len(nodes)))]
-        guessed = index % 5 == 0
+        is_forecast = index % 5 == 0
         nodes.append(
-            Node(
-                kernel_id=content_hash(f"node {index}"),
+            types.Node(
+                kernel_id=types.content_hash(f"node {index}"),
                 parent_id=parent.kernel_id,
                 log2_speedup=float(rng.integers(-2, 3)) / 2,
-                origin="forecast" if guessed else "measured",
+                origin="forecast" if is_forecast else "measured",
                 visits=int(rng.integers(4)),
-                std_log2=0.1 if guessed else 0.0,
+                std_log2=0.1 if is_forecast else 0.0,
                 behaviour=(int(rng.integers(3)), int(rng.integers(2))),
             )
         )
@@ -481,54 +404,50 @@ def _archive(size: int) -> list[Node]:
 
 
 class BackendContract:
-    """Holds a `Backend` to its contract; three tests measure, so choose a problem that is quick.
+    """Tests of a `Backend`; three of them measure, so choose a problem that is quick.
 
-    Where there is no device to launch on, the contract holds up to the launch: measuring a kernel
-    that compiles raises `NoDevice`.
+    Without a device, the contract holds up to the launch: measuring a kernel that compiles raises
+    `NoDevice`.
     """
 
-    tie_log2: float = 0.3  # how far the reference against itself may be from 0 on a busy machine
+    tie_log2: float = 0.3  # largest log2 speedup of the reference against itself, if busy
 
     def make(self) -> Backend:
-        """The backend under test; each test closes the one it made."""
+        """Return the backend under test; each test closes the one it made."""
         raise NotImplementedError
 
-    def problem(self) -> Problem:
-        """A problem in a language the backend takes; by default y = 2 x in C++."""
-        # Half a millisecond a call: a shorter one says more about the clock than about a tie.
-        case = Case(name="main", dimensions={"N": 1 << 20})
-        return synthetic_problem().model_copy(update={"cases": (case,)})
+    def problem(self) -> types.Problem:
+        """Return a problem in a language of the backend; by default y = 2 x in C++."""
+        # Half a millisecond per call: a shorter one depends on the clock too much.
+        case = types.Case(name="main", dimensions={"N": 1 << 20})
+        return fakes.synthetic_problem().model_copy(update={"cases": (case,)})
 
     def launches(self) -> bool:
-        """Whether the backend's device is in this machine."""
+        """Return True if the backend's device is in this machine."""
         return True
 
     def broken_source(self) -> str:
-        """Source that does not compile."""
+        """Return source that does not compile."""
         return "this is no program"
 
     def wrong_source(self) -> str:
-        """Source that compiles and computes something else."""
+        """Return source that compiles and computes something else."""
         return self.problem().seed_source.replace("2.0f", "3.0f")
 
     def test_the_reference_ties_with_itself(self) -> None:
-        """A right kernel gets a timing of every timed case; the seed kernel's is about 0."""
-        problem, kernel = self.problem(), self._kernel(self.problem().seed_source)
-        with closing(self.make()) as backend:
-            if not self.launches():
-                with _refused(NoDevice):
-                    backend.measure(problem, kernel, seed=1)
-                return
-            measurement = backend.measure(problem, kernel, seed=1)
-            self._assert_named(backend, kernel, measurement)
+        """A right kernel has a timing of every timed case; the seed kernel's is about 0."""
+        measurement = self._launch(self.problem().seed_source)
+        if measurement is None:
+            return
         timing = measurement.timing
         assert timing is not None, f"the seed kernel fails: {measurement.failure}"
         assert abs(timing.log2_speedup) <= self.tie_log2, f"2^{timing.log2_speedup} of itself"
         assert timing.low <= timing.log2_speedup <= timing.high
         assert timing.runtime_s > 0.0
         assert timing.reference_runtime_s > 0.0
-        assert [each.case for each in timing.cases] == [each.name for each in problem.timed_cases]
-        assert all(each.log2_ratios for each in timing.cases)
+        names = [case.name for case in self.problem().timed_cases]
+        assert [case.case for case in timing.cases] == names
+        assert all(case.log2_ratios for case in timing.cases)
 
     def test_what_does_not_compile_is_a_value(self) -> None:
         """`inspect` and `measure` both return a compile error; neither raises."""
@@ -544,19 +463,13 @@ class BackendContract:
 
     def test_a_wrong_result_is_a_value(self) -> None:
         """A kernel that computes something else has no time."""
-        problem, kernel = self.problem(), self._kernel(self.wrong_source())
-        with closing(self.make()) as backend:
-            if not self.launches():
-                with _refused(NoDevice):
-                    backend.measure(problem, kernel, seed=3)
-                return
-            measurement = backend.measure(problem, kernel, seed=3)
-            self._assert_named(backend, kernel, measurement)
-        assert measurement.failure is not None
-        assert measurement.failure.kind is FailureKind.WRONG_RESULT
+        measurement = self._launch(self.wrong_source())
+        if measurement is not None:
+            assert measurement.failure is not None
+            assert measurement.failure.kind is FailureKind.WRONG_RESULT
 
-    def test_care_is_recorded(self) -> None:
-        """A measurement says with what effort it was made and what confined the kernel."""
+    def test_effort_and_sandbox_are_recorded(self) -> None:
+        """A measurement names its effort and the sandbox of the kernel."""
         problem, kernel = self.problem(), self._kernel(self.broken_source())
         with closing(self.make()) as backend:
             assert backend.measure(problem, kernel, seed=4).effort == "screening"
@@ -565,7 +478,7 @@ class BackendContract:
             assert measurement.sandbox == getattr(backend, "level", measurement.sandbox)
 
     def test_evidence_names_its_kernel(self) -> None:
-        """What compiles has evidence without a failure."""
+        """A kernel that compiles has evidence without a failure."""
         problem, kernel = self.problem(), self._kernel(self.problem().seed_source)
         with closing(self.make()) as backend:
             evidence = backend.inspect(problem, kernel)
@@ -579,11 +492,25 @@ class BackendContract:
         backend.close()
         backend.close()
 
-    def _kernel(self, source: str) -> Kernel:
+    def _kernel(self, source: str) -> types.Kernel:
         language = self.problem().language
-        return Kernel(id=kernel_id(source, language), language=language, source=source)
+        return types.Kernel(id=kernel_id(source, language), language=language, source=source)
 
-    def _assert_named(self, backend: Backend, kernel: Kernel, measurement: Measurement) -> None:
+    def _launch(self, source: str) -> types.Measurement | None:
+        """Measure a kernel that compiles; return None if there is no device, as promised."""
+        problem, kernel = self.problem(), self._kernel(source)
+        with closing(self.make()) as backend:
+            if not self.launches():
+                with _raises(NoDevice):
+                    backend.measure(problem, kernel, seed=1)
+                return None
+            measurement = backend.measure(problem, kernel, seed=1)
+            self._assert_named(backend, kernel, measurement)
+        return measurement
+
+    def _assert_named(
+        self, backend: Backend, kernel: types.Kernel, measurement: types.Measurement
+    ) -> None:
         assert measurement.kernel_id == kernel.id
         assert measurement.problem_id == self.problem().id
         assert measurement.device_id == backend.device.id
@@ -598,18 +525,18 @@ class BackendContract:
 
 
 class FarmContract:
-    """Holds a `Farm` to its contract."""
+    """Tests of a `Farm`."""
 
     slots: int = 2
 
     def make(self, backend: Backend, slots: int) -> Farm:
-        """The farm under test over this backend."""
+        """Return the farm under test with this backend."""
         raise NotImplementedError
 
     def test_as_many_jobs_run_at_once_as_there_are_slots(self) -> None:
         """Every slot is used and none is shared."""
         with _folder() as folder:
-            backend = RendezvousBackend(folder, parties=self.slots)
+            backend = fakes.RendezvousBackend(folder, parties=self.slots)
             with closing(self.make(backend, self.slots)) as farm:
                 assert farm.slots == self.slots
                 for future in self._submit(farm, 3 * self.slots):
@@ -618,16 +545,16 @@ class FarmContract:
 
     def test_a_result_belongs_to_its_job(self) -> None:
         """Each future holds the measurement of the kernel that was submitted with it."""
-        backend = SyntheticBackend()
+        backend, problem = fakes.SyntheticBackend(), fakes.synthetic_problem()
         with closing(self.make(backend, self.slots)) as farm:
-            futures = self._submit(farm, 8)
-            results = [future.result(timeout=60.0) for future in futures]
-        kernels = synthetic_kernels(8)
-        assert results == [backend.measure(synthetic_problem(), each, 0) for each in kernels]
+            results = [future.result(timeout=60.0) for future in self._submit(farm, 8)]
+        kernels = fakes.synthetic_kernels(8)
+        assert results == [backend.measure(problem, kernel, 0) for kernel in kernels]
 
     def test_speaks_for_its_backend(self) -> None:
         """Device, toolchain, quote and evidence are the backend's."""
-        backend, problem, (kernel,) = SyntheticBackend(), synthetic_problem(), synthetic_kernels(1)
+        backend, problem = fakes.SyntheticBackend(), fakes.synthetic_problem()
+        (kernel,) = fakes.synthetic_kernels(1)
         with closing(self.make(backend, self.slots)) as farm:
             assert farm.device == backend.device
             assert farm.toolchain == backend.toolchain
@@ -635,134 +562,134 @@ class FarmContract:
             assert farm.inspect(problem, kernel) == backend.inspect(problem, kernel)
 
     def test_a_broken_set_up_is_raised_by_the_future(self) -> None:
-        """Not by `submit`, and not as a failed kernel."""
-        with closing(self.make(BrokenBackend(), self.slots)) as farm:
+        """`submit` does not raise it, and it is no failed kernel."""
+        with closing(self.make(fakes.BrokenBackend(), self.slots)) as farm:
             (future,) = self._submit(farm, 1)
-            with _refused(SetupError):
+            with _raises(SetupError):
                 future.result(timeout=60.0)
 
     def test_closing_leaves_nothing_under_way(self) -> None:
         """Jobs that have not begun are cancelled; closing again does no harm."""
         with _folder() as folder:
-            farm = self.make(RendezvousBackend(folder, parties=1, hold_s=0.2), 1)
+            farm = self.make(fakes.RendezvousBackend(folder, parties=1, hold_s=0.2), 1)
             futures = self._submit(farm, 5)
             farm.close()
             farm.close()
             assert all(future.done() for future in futures)
             assert futures[-1].cancelled()
 
-    def _submit(self, farm: Farm, count: int) -> list[Future[Measurement]]:
-        problem = synthetic_problem()
-        return [
-            farm.submit(
-                problem, Job(entry=f"search-{index}", purpose="search", kernel=kernel, seed=index)
-            )
-            for index, kernel in enumerate(synthetic_kernels(count))
+    def _submit(self, farm: Farm, count: int) -> list[Future[types.Measurement]]:
+        problem = fakes.synthetic_problem()
+        jobs = [
+            types.Job(entry=f"search-{index}", purpose="search", kernel=kernel, seed=index)
+            for index, kernel in enumerate(fakes.synthetic_kernels(count))
         ]
+        return [farm.submit(problem, job) for job in jobs]
 
 
 # ------------------------------------------------------------------------------------- store
 
 
 class StoreContract:
-    """Holds a `Store` on some database to its contract."""
+    """Tests of a `Store` on some database."""
 
     def make(self, folder: Path) -> Store:
-        """Open the store that belongs to this folder; create it on the first call."""
+        """Open the store of this folder; create it on the first call."""
         raise NotImplementedError
 
     def damage(self, folder: Path) -> bool:
-        """Change an event's payload behind the store's back; False where there is no way to."""
+        """Change an event's payload behind the store's back; return False if that is impossible."""
         del folder
         return False
 
     def test_the_state_is_the_fold_of_the_events(self) -> None:
-        """What was appended comes back in order, and folds to the state held and replayed."""
-        events, _ = example_history()
+        """Events come back in order, and the state is their fold."""
+        recorded, _ = fakes.example_history()
         with self._run() as (_, run):
             expected = State()
-            for event in events:
+            for event in recorded:
                 expected.apply(event)
             assert run.state == expected
             assert run.replay() == expected
-            assert list(run.events()) == events
-            assert list(run.events("proposed")) == [e for e in events if isinstance(e, Proposed)]
+            assert list(run.events()) == recorded
+            proposed = [event for event in recorded if isinstance(event, events.Proposed)]
+            assert list(run.events("proposed")) == proposed
 
     def test_opening_again_is_replaying(self) -> None:
-        """A run that was closed goes on from the same state."""
+        """A run that was closed continues from the same state."""
         with _folder() as folder:
             with self.make(folder) as store:
                 run = self._record(store)
             with self.make(folder) as store:
                 again = store.open_run(run.name)
                 assert again.state == run.state
-                again.append([Voided(entry="search-5")])
+                again.append([events.Voided(entry="search-5")])
                 assert again.replay() == again.state
                 assert [info.name for info in store.runs()] == [run.name]
 
     def test_a_second_writer_is_refused(self) -> None:
-        """Of two that continue from the same event, the later one is told so."""
+        """Of two that continue from the same event, the later one gets an error."""
         with self._run() as (store, run):
             other = store.open_run(run.name)
-            run.append([Reserved(entry="mine", spend={Resource.DEVICE_S: 1.0})])
-            with _refused(StoreError):
-                other.append([Reserved(entry="theirs", spend={Resource.DEVICE_S: 1.0})])
+            run.append([events.Reserved(entry="mine", spend={Resource.DEVICE_S: 1.0})])
+            with _raises(StoreError):
+                other.append([events.Reserved(entry="theirs", spend={Resource.DEVICE_S: 1.0})])
             assert run.replay() == run.state
 
     def test_caps_are_not_passed(self) -> None:
-        """What is spent and what is promised stay within the cap together."""
+        """Spending and reservations together stay within the cap."""
         with self._run() as (_, run):
             for resource in (Resource.MEASUREMENTS, Resource.DEVICE_S):
-                room = run.state.left(resource)
-                assert 0.0 < room < math.inf
+                left = run.state.left(resource)
+                assert 0.0 < left < math.inf
                 before, state = run.ledger(), run.state.model_copy(deep=True)
-                with _refused(BudgetExceeded):
-                    run.append([Reserved(entry=f"{resource}", spend={resource: room + 0.1})])
+                with _raises(BudgetExceeded):
+                    run.append([events.Reserved(entry=resource, spend={resource: left + 0.1})])
                 assert run.ledger() == before
                 assert run.state == state == run.replay()
-                run.append([Reserved(entry=f"{resource}", spend={resource: room})])
-                with _refused(BudgetExceeded):
-                    run.append([Reserved(entry=f"{resource} more", spend={resource: 0.1})])
-                run.append([Voided(entry=f"{resource}")])
-                assert math.isclose(run.state.left(resource), room)
+                run.append([events.Reserved(entry=resource, spend={resource: left})])
+                with _raises(BudgetExceeded):
+                    run.append([events.Reserved(entry="one more", spend={resource: 0.1})])
+                run.append([events.Voided(entry=resource)])
+                assert math.isclose(run.state.left(resource), left)
 
     def test_a_refused_batch_leaves_nothing(self) -> None:
-        """Events are written all together or not at all, and so is what they name."""
-        (kernel,) = synthetic_kernels(1, seed=99)
-        batch: list[Event] = [
-            Proposed(kernel_id=kernel.id, parent_id="seed", proposer="fake", request=7),
-            Reserved(entry="too much", spend={Resource.MEASUREMENTS: 1_000.0}),
+        """Events and their kernels are written all together or not at all."""
+        (kernel,) = fakes.synthetic_kernels(1, seed=99)
+        batch: list[events.Event] = [
+            events.Proposed(kernel_id=kernel.id, parent_id="seed", proposer="fake", request=7),
+            events.Reserved(entry="too much", spend={Resource.MEASUREMENTS: 1_000.0}),
         ]
         with self._run() as (store, run):
-            with _refused(BudgetExceeded):
+            with _raises(BudgetExceeded):
                 run.append(batch, [kernel])
             assert run.seen([kernel.id]) == set()
             assert run.replay() == run.state
-            with _refused(StoreError):
+            with _raises(StoreError):
                 store.kernel(kernel.id)
 
     def test_an_entry_is_closed_once(self) -> None:
-        """Closing what is not open is refused, and so is using an entry's name again."""
-        spend: Spend = {Resource.DEVICE_S: 0.5}
-        refused: list[list[Event]] = [
-            [Settled(entry="search-1", spend=spend)],
-            [Voided(entry="search-1")],
-            [Settled(entry="search-2", spend=spend)],
-            [Voided(entry="never reserved")],
-            [Reserved(entry="search-1", spend=spend)],
-            [Voided(entry="search-5"), Voided(entry="search-5")],
-            [Settled(entry="search-5", spend={Resource.FORECAST_USD: 1.0})],
+        """Closing an entry that is not open is refused, and so is reusing an entry's name."""
+        spend: types.Spend = {Resource.DEVICE_S: 0.5}
+        refused: list[list[events.Event]] = [
+            [events.Settled(entry="search-1", spend=spend)],
+            [events.Voided(entry="search-1")],
+            [events.Settled(entry="search-2", spend=spend)],
+            [events.Voided(entry="never reserved")],
+            [events.Reserved(entry="search-1", spend=spend)],
+            [events.Voided(entry="search-5"), events.Voided(entry="search-5")],
+            [events.Settled(entry="search-5", spend={Resource.FORECAST_USD: 1.0})],
         ]
         with self._run() as (_, run):
             before = run.ledger()
-            for events in refused:
-                with _refused(StoreError):
-                    run.append(events)
+            for batch in refused:
+                with _raises(StoreError):
+                    run.append(batch)
             assert run.ledger() == before
             assert run.replay() == run.state
 
     def test_the_ledger_agrees_with_the_state(self) -> None:
-        """The database's accounts are the fold's sums."""
+        """The database's accounts are the sums of the state."""
         with self._run() as (_, run):
             ledger, caps = run.ledger(), run.state.budget.caps()
             for resource in Resource:
@@ -772,32 +699,33 @@ class StoreContract:
                 assert math.isclose(account.reserved, run.state.reserved(resource), abs_tol=1e-9)
 
     def test_kernels_come_back_as_they_were(self) -> None:
-        """Source and parameters, to the character; an unknown kernel is an error."""
-        odd = make_kernel("// naïve ∑\r\nvoid kernel() {}\n", {"A": 1, "B": 0.5, "C": "x"})
-        _, kernels = example_history()
+        """Source and parameters are exact; an unknown kernel is an error."""
+        odd = fakes.make_kernel("// naïve ∑\r\nvoid kernel() {}\n", {"A": 1, "B": 0.5, "C": "x"})
+        _, kernels = fakes.example_history()
         with self._run() as (store, run):
-            run.append([Voided(entry="search-5")], [odd])
+            run.append([events.Voided(entry="search-5")], [odd])
             assert [store.kernel(kernel.id) for kernel in [*kernels, odd]] == [*kernels, odd]
-            with _refused(StoreError):
+            with _raises(StoreError):
                 store.kernel("0" * 32)
 
-    def test_nobody_pays_for_a_measurement_twice(self) -> None:
+    def test_a_measurement_is_made_once(self) -> None:
         """A search's measurement is found by kernel, problem, device and toolchain, by any run."""
-        events, _ = example_history()
-        measured = [event for event in events if isinstance(event, Measured)]
+        recorded, _ = fakes.example_history()
         with self._run() as (store, _):
-            for event in measured:
-                found = event.measurement
-                key = (found.kernel_id, found.problem_id, found.device_id, found.toolchain)
+            for event in recorded:
+                if not isinstance(event, events.Measured):
+                    continue
+                made = event.measurement
+                key = (made.kernel_id, made.problem_id, made.device_id, made.toolchain)
                 known = store.cached_measurement(*key)
-                assert known == (None if event.purpose == "reference" else found)
+                assert known == (None if event.purpose == "reference" else made)
                 for place in range(4):
                     elsewhere = ["other" if i == place else part for i, part in enumerate(key)]
                     assert store.cached_measurement(*elsewhere) is None
 
-    def test_what_was_proposed_is_known_again(self) -> None:
-        """`seen` tells, within the run and not beyond it."""
-        _, (_, *kernels) = example_history()
+    def test_proposed_kernels_are_seen(self) -> None:
+        """`seen` returns the kernels that were proposed in this run."""
+        _, (_, *kernels) = fakes.example_history()
         keys = {kernel.id for kernel in kernels}
         with self._run() as (store, run):
             assert run.seen([*keys, "0" * 32]) == keys
@@ -805,11 +733,11 @@ class StoreContract:
             assert store.create_run("another").seen(keys) == set()
 
     def test_runs_are_known_by_name(self) -> None:
-        """A name is taken once, and an unknown one is an error."""
+        """A name that is taken and an unknown one are errors."""
         with self._run() as (store, run):
-            with _refused(StoreError):
+            with _raises(StoreError):
                 store.create_run(run.name)
-            with _refused(StoreError):
+            with _raises(StoreError):
                 store.open_run("no such run")
 
     def test_damage_is_found(self) -> None:
@@ -819,7 +747,7 @@ class StoreContract:
                 name = self._record(store).name
             if not self.damage(folder):
                 return
-            with self.make(folder) as store, _refused(StoreError):
+            with self.make(folder) as store, _raises(StoreError):
                 store.open_run(name)
 
     @contextmanager
@@ -828,8 +756,8 @@ class StoreContract:
             yield store, self._record(store)
 
     def _record(self, store: Store) -> Run:
-        events, kernels = example_history()
+        recorded, kernels = fakes.example_history()
         run = store.create_run("contract")
-        run.append(events[:1], kernels)
-        run.append(events[1:])
+        run.append(recorded[:1], kernels)
+        run.append(recorded[1:])
         return run
