@@ -1,4 +1,4 @@
-"""A problem, backends and records that are made up, exact and instant."""
+"""A synthetic problem, backends and records for tests: exact and instant."""
 
 from __future__ import annotations
 
@@ -11,54 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from kernelcast import events, types
 from kernelcast.canonical import kernel_id
 from kernelcast.distribution import Distribution
 from kernelcast.errors import SetupError
-from kernelcast.events import (
-    BudgetChanged,
-    CalibrationRecord,
-    Decided,
-    Event,
-    Forecasted,
-    Inspected,
-    Measured,
-    Proposed,
-    Reserved,
-    RunEnded,
-    RunSpec,
-    RunStarted,
-    Settled,
-    Unanswered,
-    Voided,
-)
-from kernelcast.types import (
-    Argument,
-    Budget,
-    Candidate,
-    Case,
-    CaseTiming,
-    Decision,
-    Device,
-    Effort,
-    Evidence,
-    Failure,
-    FailureKind,
-    Forecast,
-    Kernel,
-    Measurement,
-    Problem,
-    ProposalRequest,
-    Query,
-    Resource,
-    Spend,
-    Template,
-    Timing,
-    Tolerance,
-    View,
-    content_hash,
-)
+from kernelcast.types import Effort, FailureKind, Kernel, Measurement, Problem, Resource, Spend
 
-FAKE_DEVICE = Device(
+FAKE_DEVICE = types.Device(
     name="synthetic",
     kind="replay",
     cores=1,
@@ -73,7 +32,7 @@ _FACTOR = "2.0f"
 
 
 def synthetic_problem() -> Problem:
-    """y = 2 x with a template of 1,024 configurations, whose speeds `SyntheticBackend` makes up."""
+    """Return y = 2 x with a template of 1,024 configurations for `SyntheticBackend`."""
     powers = (1, 2, 4, 8)
     source = (
         '#include <cstdint>\nextern "C" void kernel(const float* x, float* y, int64_t N) {\n'
@@ -87,28 +46,28 @@ def synthetic_problem() -> Problem:
         entry="kernel",
         dimensions=("N",),
         arguments=(
-            Argument(name="x", role="input", dtype="float32", shape=("N",)),
-            Argument(name="y", role="output", dtype="float32", shape=("N",)),
+            types.Argument(name="x", role="input", dtype="float32", shape=("N",)),
+            types.Argument(name="y", role="output", dtype="float32", shape=("N",)),
         ),
-        cases=(Case(name="main", dimensions={"N": _VECTOR_SIZE}),),
+        cases=(types.Case(name="main", dimensions={"N": _VECTOR_SIZE}),),
         flops="N",
         bytes="8*N",
-        tolerance=Tolerance(rtol=1e-6, atol=0.0),
+        tolerance=types.Tolerance(rtol=1e-6, atol=0.0),
         oracle_source="def reference(x, *, N):\n    return 2.0 * x\n",
         seed_source=source,
-        template=Template(
+        template=types.Template(
             source=source, parameters=dict.fromkeys(("A", "B", "C", "D", "E"), powers)
         ),
     )
 
 
 def make_kernel(source: str, parameters: Mapping[str, int | float | str] | None = None) -> Kernel:
-    """A C++ kernel under its canonical id."""
+    """Return a C++ kernel with its canonical id."""
     return Kernel(id=kernel_id(source, "cpp"), language="cpp", source=source, parameters=parameters)
 
 
 def synthetic_kernels(count: int, seed: int = 0) -> list[Kernel]:
-    """Distinct kernels of the synthetic problem's template, drawn by the seed."""
+    """Return different kernels of the synthetic problem's template, drawn by the seed."""
     template = synthetic_problem().template
     assert template is not None
     space = list(template.configurations())
@@ -117,39 +76,39 @@ def synthetic_kernels(count: int, seed: int = 0) -> list[Kernel]:
 
 
 class SyntheticBackend:
-    """Made-up speeds that are a smooth function of the parameters, at once and without noise.
+    """Invents speeds as a smooth function of the parameters, instantly and without noise.
 
-    A source that lost the problem's factor is wrong; every thirteenth configuration, by its id,
-    fails as well.
+    A source without the problem's factor is wrong; every thirteenth configuration, by its id,
+    fails too.
     """
 
     name = "synthetic"
     toolchain = "none"
 
-    def __init__(self, device: Device = FAKE_DEVICE) -> None:
+    def __init__(self, device: types.Device = FAKE_DEVICE) -> None:
         self.device = device
 
     def quote(self, problem: Problem) -> Spend:
-        """One measurement and at most a second."""
+        """Quote one measurement and one second."""
         del problem
         return {Resource.MEASUREMENTS: 1, Resource.DEVICE_S: 1.0}
 
-    def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
-        """Nothing is compiled; a source without a kernel counts as not compiling."""
+    def inspect(self, problem: Problem, kernel: Kernel) -> types.Evidence:
+        """Compile nothing; a source without the entry point does not compile."""
         failure = None
         if problem.entry not in kernel.source:
-            failure = Failure(kind=FailureKind.COMPILE_ERROR, message="no entry point")
-        return Evidence(kernel_id=kernel.id, toolchain=self.toolchain, failure=failure)
+            failure = types.Failure(kind=FailureKind.COMPILE_ERROR, message="no entry point")
+        return types.Evidence(kernel_id=kernel.id, toolchain=self.toolchain, failure=failure)
 
     def measure(
         self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
     ) -> Measurement:
-        """The made-up time of this kernel, whatever the seed."""
+        """Return the invented time of this kernel; the seed is not used."""
         del seed
         failure = self.inspect(problem, kernel).failure
         unlucky = kernel.parameters and int(kernel.id[:8], 16) % 13 == 0
         if failure is None and (unlucky or _FACTOR not in kernel.source):
-            failure = Failure(kind=FailureKind.WRONG_RESULT, message="y[0] is 0, not 1")
+            failure = types.Failure(kind=FailureKind.WRONG_RESULT, message="y[0] is 0, not 1")
         timing = None if failure else self._timing(problem, kernel)
         return Measurement(
             kernel_id=kernel.id,
@@ -163,17 +122,17 @@ class SyntheticBackend:
         )
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Do nothing: no process was started."""
 
-    def _timing(self, problem: Problem, kernel: Kernel) -> Timing:
+    def _timing(self, problem: Problem, kernel: Kernel) -> types.Timing:
         values = [v for v in (kernel.parameters or {}).values() if not isinstance(v, str)]
-        # Each parameter has its own optimum, so that the best lies inside the space.
+        # Each parameter has its own optimum, so that the best is inside the space.
         log2_speedup = sum(
             1.0 - 0.5 * abs(math.log2(1 + abs(value)) - 1.0 - 0.5 * index)
             for index, value in enumerate(values)
         )
         runtime_s = _REFERENCE_S / 2.0**log2_speedup
-        return Timing(
+        return types.Timing(
             log2_speedup=log2_speedup,
             low=log2_speedup,
             high=log2_speedup,
@@ -181,7 +140,7 @@ class SyntheticBackend:
             runtime_s=runtime_s,
             reference_runtime_s=_REFERENCE_S,
             cases=tuple(
-                CaseTiming(
+                types.CaseTiming(
                     case=case.name,
                     log2_ratios=(log2_speedup,),
                     runtime_s=runtime_s,
@@ -193,13 +152,13 @@ class SyntheticBackend:
 
 
 class RendezvousBackend(SyntheticBackend):
-    """Measures only once `parties` measurements are under way together; for tests of farms.
+    """Waits until `parties` measurements run at once, then measures; for tests of farms.
 
-    It meets itself through files in a folder, so that it works across threads and processes.
-    `hold_s` is how long each measurement then takes.
+    The measurements find each other by files in a folder, across threads and processes. Each then
+    takes `hold_s`.
     """
 
-    _PATIENCE_S = 10.0
+    _LIMIT_S = 10.0
 
     def __init__(self, folder: Path, parties: int, hold_s: float = 0.0) -> None:
         super().__init__()
@@ -210,12 +169,12 @@ class RendezvousBackend(SyntheticBackend):
     def measure(
         self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
     ) -> Measurement:
-        """Wait for the others, then make up a time; raise where they do not come."""
+        """Wait for the others, then invent a time; raise if they do not come."""
         running = self._folder / f"{seed}.running"
         running.touch()
         together = len(list(self._folder.glob("*.running")))
         (self._folder / f"{seed}.arrived").write_text(str(together))
-        deadline = time.monotonic() + self._PATIENCE_S
+        deadline = time.monotonic() + self._LIMIT_S
         try:
             while len(list(self._folder.glob("*.arrived"))) < self._parties:
                 if time.monotonic() > deadline:
@@ -227,8 +186,8 @@ class RendezvousBackend(SyntheticBackend):
             running.unlink()
 
     def most_together(self) -> int:
-        """The most measurements that were under way when another began, itself included."""
-        return max(int(each.read_text()) for each in self._folder.glob("*.arrived"))
+        """Return the largest number of measurements that ran at once."""
+        return max(int(path.read_text()) for path in self._folder.glob("*.arrived"))
 
 
 class BrokenBackend(SyntheticBackend):
@@ -237,7 +196,7 @@ class BrokenBackend(SyntheticBackend):
     def measure(
         self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
     ) -> Measurement:
-        """Say so."""
+        """Raise `SetupError`."""
         del problem, kernel, seed, effort
         raise SetupError("there is no such device: attach one")
 
@@ -247,28 +206,28 @@ class BrokenBackend(SyntheticBackend):
 
 def make_candidate(
     ordinal: int, mean: float | None = None, std: float = 0.5, *, p_fail: float = 0.05
-) -> Candidate:
-    """An open candidate with a normal forecast against the reference; none without a mean."""
+) -> types.Candidate:
+    """Return an open candidate with a normal forecast; without a mean, it has no forecast."""
     forecast = None
     if mean is not None:
-        forecast = Forecast(
+        forecast = types.Forecast(
             forecaster="fake",
             anchor_id="seed",
             anchor_log2_speedup=0.0,
             distribution=Distribution.normal(mean, std),
             failure={FailureKind.WRONG_RESULT: p_fail},
         )
-    return Candidate(
-        kernel_id=content_hash(f"candidate {ordinal}"),
+    return types.Candidate(
+        kernel_id=types.content_hash(f"candidate {ordinal}"),
         parent_id="seed",
         ordinal=ordinal,
         forecast=forecast,
     )
 
 
-def make_view(**changes: Any) -> View:
-    """What a policy sees early in a run with one free slot, but for the changes."""
-    usual = View(
+def make_view(**changes: Any) -> types.View:
+    """Return the view of a policy early in a run, with these changes."""
+    view = types.View(
         seed=0,
         incumbent_log2=0.0,
         noise_log2=0.01,
@@ -277,15 +236,15 @@ def make_view(**changes: Any) -> View:
         measurements_left=100,
         proposals_exhausted=False,
     )
-    return usual.model_copy(update=changes)
+    return view.model_copy(update=changes)
 
 
 def make_query(
     candidate: Kernel, problem: Problem | None = None, anchor_log2_speedup: float = 0.0
-) -> Query:
-    """This kernel against the problem's seed kernel."""
+) -> types.Query:
+    """Return a query for this kernel against the problem's seed kernel."""
     problem = problem or synthetic_problem()
-    return Query(
+    return types.Query(
         problem=problem,
         device=FAKE_DEVICE,
         candidate=candidate,
@@ -297,10 +256,10 @@ def make_query(
 
 def make_request(
     count: int, seed: int = 0, parent: Kernel | None = None, problem: Problem | None = None
-) -> ProposalRequest:
-    """A wish for children of the problem's seed kernel, or of another."""
+) -> types.ProposalRequest:
+    """Return a request for children of the problem's seed kernel, or of another parent."""
     problem = problem or synthetic_problem()
-    return ProposalRequest(
+    return types.ProposalRequest(
         ordinal=0,
         problem=problem,
         device=FAKE_DEVICE,
@@ -313,27 +272,56 @@ def make_request(
     )
 
 
-def example_history() -> tuple[list[Event], list[Kernel]]:
-    """The events of a short run, each kind at least once, and the kernels they name."""
+def example_history() -> tuple[list[events.Event], list[Kernel]]:
+    """Return the events of a short run, each kind at least once, and the kernels they name."""
     problem, backend = synthetic_problem(), SyntheticBackend()
     seed = make_kernel(problem.seed_source)
-    timed = [
-        kernel
-        for kernel in synthetic_kernels(12)
-        if backend.measure(problem, kernel, 0).failure is None
-    ]
-    dropped, trusted, audited, best = sorted(
-        timed[:4], key=lambda kernel: backend.measure(problem, kernel, 0).log2_speedup or 0.0
-    )
+    quote = backend.quote(problem)
+    device_only: Spend = {Resource.DEVICE_S: 1.0}
+
+    def measured(
+        entry: str,
+        kernel: Kernel,
+        spend: Spend,
+        calibration: events.CalibrationRecord | None = None,
+    ) -> list[events.Event]:
+        cost = {name: 0.01 if name is Resource.DEVICE_S else 1 for name in spend}
+        event = events.Measured.model_validate(
+            {
+                "measurement": backend.measure(problem, kernel, 0),
+                "purpose": entry.partition("-")[0],
+                "calibration": calibration,
+            }
+        )
+        return [
+            events.Reserved(entry=entry, spend=spend),
+            events.Settled(entry=entry, spend=cost),
+            event,
+        ]
+
+    def log2_speedup(kernel: Kernel) -> float:
+        return backend.measure(problem, kernel, 0).log2_speedup or -math.inf
+
+    timed = [kernel for kernel in synthetic_kernels(12) if log2_speedup(kernel) > -math.inf]
+    dropped, trusted, audited, best = sorted(timed[:4], key=log2_speedup)
     actions = {dropped.id: "drop", trusted.id: "trust", audited.id: "audit", best.id: "measure"}
     proposed = [
-        Proposed(kernel_id=key, parent_id=seed.id, proposer="fake", request=0) for key in actions
+        events.Proposed(kernel_id=key, parent_id=seed.id, proposer="fake", request=0)
+        for key in actions
+    ]
+    decided = [
+        events.Decided(
+            kernel_id=key,
+            decision=types.Decision.model_validate(
+                {"action": action, "score": -math.inf, "reason": "an example"}
+            ),
+            log2_speedup=0.5 if action == "trust" else None,
+        )
+        for key, action in actions.items()
     ]
     forecast = make_candidate(0, 0.5).forecast
     assert forecast is not None
-    device_only: Spend = {Resource.DEVICE_S: 1.0}
-    spent: Spend = {Resource.MEASUREMENTS: 1, Resource.DEVICE_S: 0.01}
-    record = CalibrationRecord(
+    calibration = events.CalibrationRecord(
         blind=True,
         p_ok=0.95,
         ok=True,
@@ -343,47 +331,28 @@ def example_history() -> tuple[list[Event], list[Kernel]]:
         bin_correct=True,
         inside_80=True,
     )
-    events: list[Event] = [
-        RunStarted(
-            spec=RunSpec(),
+    recorded: list[events.Event] = [
+        events.RunStarted(
+            spec=events.RunSpec(),
             problem=problem,
             device=FAKE_DEVICE,
             seed_kernel_id=seed.id,
-            budget=Budget(measurements=10, device_s=100.0),
+            budget=types.Budget(measurements=10, device_s=100.0),
         ),
-        Reserved(entry="reference-0", spend=device_only),
-        Settled(entry="reference-0", spend={Resource.DEVICE_S: 0.01}),
-        Measured(measurement=backend.measure(problem, seed, 0), purpose="reference"),
+        *measured("reference-0", seed, device_only),
         *proposed,
         proposed[0].model_copy(update={"request": 1, "duplicate": True}),
-        Unanswered(parent_id=seed.id, request=2, reason="no kernel"),
-        Inspected(kernel_id=best.id, evidence=backend.inspect(problem, best)),
-        *(Forecasted(kernel_id=key, forecast=forecast) for key in actions),
-        *(
-            Decided(
-                kernel_id=key,
-                decision=Decision.model_validate(
-                    {"action": action, "score": -math.inf, "reason": "an example"}
-                ),
-                log2_speedup=0.5 if action == "trust" else None,
-            )
-            for key, action in actions.items()
-        ),
-        Reserved(entry="search-1", spend=backend.quote(problem)),
-        Settled(entry="search-1", spend=spent),
-        Measured(
-            measurement=backend.measure(problem, audited, 0), purpose="search", calibration=record
-        ),
-        Reserved(entry="search-2", spend=backend.quote(problem)),
-        Voided(entry="search-2"),
-        Reserved(entry="search-3", spend=backend.quote(problem)),
-        Settled(entry="search-3", spend=spent),
-        Measured(measurement=backend.measure(problem, best, 0), purpose="search"),
-        Reserved(entry="confirmation-4", spend=device_only),
-        Settled(entry="confirmation-4", spend={Resource.DEVICE_S: 0.01}),
-        Measured(measurement=backend.measure(problem, best, 1), purpose="confirmation"),
-        RunEnded(reason="an example"),
-        BudgetChanged(budget=Budget(measurements=20, device_s=100.0)),
-        Reserved(entry="search-5", spend=backend.quote(problem)),
+        events.Unanswered(parent_id=seed.id, request=2, reason="no kernel"),
+        events.Inspected(kernel_id=best.id, evidence=backend.inspect(problem, best)),
+        *(events.Forecasted(kernel_id=key, forecast=forecast) for key in actions),
+        *decided,
+        *measured("search-1", audited, quote, calibration),
+        events.Reserved(entry="search-2", spend=quote),
+        events.Voided(entry="search-2"),
+        *measured("search-3", best, quote),
+        *measured("confirmation-4", best, device_only),
+        events.RunEnded(reason="an example"),
+        events.BudgetChanged(budget=types.Budget(measurements=20, device_s=100.0)),
+        events.Reserved(entry="search-5", spend=quote),
     ]
-    return events, [seed, dropped, trusted, audited, best]
+    return recorded, [seed, dropped, trusted, audited, best]
