@@ -1,14 +1,15 @@
-"""The state of a run: a fold over its events, and nothing else.
+"""The state of a run: a fold over its events.
 
-`State.apply` is the only thing that changes it, so a crash and a replay meet in the same state.
-Its size is bounded (archive, open candidates, work in flight and sums, never the history), so a
-snapshot costs the same after a million events as after a thousand.
+Only `State.apply` changes the state, so a replay after a crash leads to the same state. Its size is
+bounded (archive, open candidates, work in flight and sums, but no history), so a snapshot costs the
+same after a million events as after a thousand.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -42,19 +43,19 @@ from kernelcast.types import (
 )
 
 ARCHIVE_LIMIT = 1_000
-_ARCHIVE_SLACK = 100  # sorting once a hundred insertions keeps eviction cheap and exact
+_ARCHIVE_SLACK = 100  # insertions between two evictions, each of which sorts the archive
 CONFIDENCE_BUCKETS = 10
-_REMEMBERED = 8  # attempts on one kernel
-_HISTORY = 12  # attempts of a lineage that are told
+_MOST_ATTEMPTS = 8  # kept per kernel
+_HISTORY = 12  # attempts of a lineage that a proposer sees
 _MOST_AUDITS = 400
 _MOST_SENT_BACK = 16
 _LONGEST_COMPLAINT = 600
 _LONGEST_MESSAGE = 4_000
-_HOPELESS = 8  # measurements from the first on that fail alike, after which a search stops
+_HOPELESS = 8  # a search stops if so many first measurements fail alike
 
 
 class Pending(BaseModel):
-    """A candidate that will be, or is being, measured."""
+    """A candidate that waits for its measurement, or is being measured."""
 
     candidate: Candidate
     audit: bool
@@ -62,7 +63,7 @@ class Pending(BaseModel):
 
 
 class SentBack(BaseModel):
-    """A candidate whose proposer gets one chance to put it right."""
+    """A candidate that its proposer may repair once."""
 
     kernel_id: str
     parent_id: str
@@ -70,14 +71,14 @@ class SentBack(BaseModel):
 
 
 class FirstFailure(BaseModel):
-    """The first kernel of a run that failed in some way, and its message."""
+    """The first kernel of a run with some kind of failure."""
 
     kernel_id: str
     failure: Failure
 
 
 class Calibration(BaseModel):
-    """Sums over forecasts that met their outcome."""
+    """Sums over the forecasts whose outcome is known."""
 
     count: int = 0
     blind: int = 0
@@ -91,7 +92,7 @@ class Calibration(BaseModel):
     bucket_correct: list[int] = [0] * CONFIDENCE_BUCKETS
 
     def add(self, record: CalibrationRecord) -> None:
-        """Count one forecast against its outcome."""
+        """Add one forecast and its outcome."""
         self.count += 1
         self.blind += record.blind
         self.failure_brier_sum += (record.p_ok - record.ok) ** 2
@@ -118,12 +119,12 @@ class Calibration(BaseModel):
 
     @property
     def coverage_80(self) -> float | None:
-        """Share of outcomes inside the central 80% interval; 0.8 is calibrated."""
+        """Share of outcomes inside the central 80% interval; 0.8 is best."""
         return self.inside_80 / self.timed if self.timed else None
 
     @property
     def expected_calibration_error(self) -> float | None:
-        """Mean gap between claimed confidence and share of right bins, weighted by count."""
+        """Mean gap between confidence and share of right bins, weighted by count."""
         if not self.timed:
             return None
         gaps = zip(self.bucket_confidence, self.bucket_correct, strict=True)
@@ -131,9 +132,9 @@ class Calibration(BaseModel):
 
 
 class StageSums(BaseModel):
-    """What one stage of a cascade was asked, cost and changed, and how right it was alone.
+    """Requests, cost, changed decisions and scores of one stage of a cascade.
 
-    Of its objections, those to kernels that were measured all the same have met their outcome.
+    `met` forecasts and `objections_met` objections were followed by a measurement.
     """
 
     asked: int = 0
@@ -149,7 +150,7 @@ class StageSums(BaseModel):
 
 
 class State(BaseModel):
-    """Where a run stands. Changed only by `apply`."""
+    """The state of a run, changed only by `apply`."""
 
     events: int = 0
     started: RunStarted | None = None
@@ -203,59 +204,56 @@ class State(BaseModel):
 
     @property
     def hopeless(self) -> Failure | None:
-        """The failure that all measurements so far share, once there are `_HOPELESS` of them."""
+        """The failure that all measurements share, if there are at least `_HOPELESS`."""
         if self.alike < _HOPELESS or self.alike < self.measured:
             return None
         return next(iter(self.first_failures.values())).failure
 
     @property
     def noise_log2(self) -> float:
-        """The reference timed against itself: what difference means nothing here."""
+        """Largest log2 difference that is noise: the reference timed against itself."""
         return self.reference.noise_log2 if self.reference else 0.0
 
     def reserved(self, resource: Resource) -> float:
-        """What is promised and neither settled nor voided."""
+        """Return the sum of the open reservations."""
         return sum(spend.get(resource, 0.0) for spend in self.entries.values())
 
     def left(self, resource: Resource) -> float:
-        """What may still be reserved; infinite without a cap."""
-        cap = self.budget.caps().get(resource)
-        if cap is None:
-            return float("inf")
+        """Return what can still be reserved; infinite without a cap."""
+        cap = self.budget.caps().get(resource, math.inf)
         return cap - self.spent.get(resource, 0.0) - self.reserved(resource)
 
     def anchor(self, kernel_id: str) -> Node:
-        """The nearest measured kernel up the lineage, the incumbent where there is none."""
+        """Return the nearest measured kernel of the lineage, or the incumbent."""
         node = self.archive.get(kernel_id)
         while node is not None and node.origin == "forecast":
-            node = self.archive.get(node.parent_id or "")
+            node = self._parent(node)
         return node or self.incumbent
 
     def history(self, kernel_id: str) -> tuple[Attempt, ...]:
-        """What was tried in the lineage of a kernel, on itself last; bounded."""
-        found: list[Attempt] = []
+        """Return the latest attempts in the lineage of a kernel, those on itself last."""
+        attempts: list[Attempt] = []
         node = self.archive.get(kernel_id)
-        while node is not None and len(found) < _HISTORY:
-            found = [*self.tried.get(node.kernel_id, []), *found]
-            node = self.archive.get(node.parent_id or "")
-        return tuple(found[-_HISTORY:])
+        while node is not None and len(attempts) < _HISTORY:
+            attempts = [*self.tried.get(node.kernel_id, []), *attempts]
+            node = self._parent(node)
+        return tuple(attempts[-_HISTORY:])
 
     # ------------------------------------------------------------------------------- folding
 
     def apply(self, event: Event) -> None:
-        """Fold one event in."""
+        """Apply one event."""
         self.events += 1
         match event:
-            case RunStarted():
+            case RunStarted(seed_kernel_id=seed):
                 self.started = event
                 self.budget = event.budget
-                seed = event.seed_kernel_id
                 self.archive[seed] = Node(
                     kernel_id=seed, parent_id=None, log2_speedup=0.0, origin="seed", confirmed=True
                 )
             case BudgetChanged():
                 self.budget = event.budget
-                if self.ended is not None:  # who goes on expects the proposer to try again
+                if self.ended is not None:  # a resumed run gives the proposer another chance
                     self.ended, self.fruitless, self.unanswered = None, 0, ""
             case Proposed():
                 self._propose(event)
@@ -264,17 +262,11 @@ class State(BaseModel):
                 self.unanswered = event.reason
                 for attempt in event.missed:
                     self._note(event.parent_id, attempt)
-            case Inspected():
-                candidate = self.open[event.kernel_id]
-                self.open[event.kernel_id] = candidate.model_copy(
-                    update={"evidence": event.evidence}
-                )
-            case Forecasted():
+            case Inspected(kernel_id=key):
+                self.open[key] = self.open[key].model_copy(update={"evidence": event.evidence})
+            case Forecasted(kernel_id=key):
                 self.forecasts += 1
-                candidate = self.open[event.kernel_id]
-                self.open[event.kernel_id] = candidate.model_copy(
-                    update={"forecast": event.forecast}
-                )
+                self.open[key] = self.open[key].model_copy(update={"forecast": event.forecast})
                 self._count_stages(event)
             case Decided():
                 self._decide(event)
@@ -296,21 +288,19 @@ class State(BaseModel):
         self.requests = max(self.requests, event.request + 1)
         if event.request != self.latest_request:
             self.latest_request = event.request
-            self.fruitless += 1  # until one of its kernels is new
-        self.sent_back = [each for each in self.sent_back if each.kernel_id != event.repairs]
+            self.fruitless += 1  # reset by the first new kernel of the request
+        self.sent_back = [entry for entry in self.sent_back if entry.kernel_id != event.repairs]
 
     def _propose(self, event: Proposed) -> None:
         self._count_request(event)
         self.expansions += 1
-        if not event.duplicate:
-            self.fruitless = 0
-            self.unanswered = ""
         parent = self.archive.get(event.parent_id)
         if parent is not None:
-            self.archive[parent.kernel_id] = parent.model_copy(update={"visits": parent.visits + 1})
+            self._change(parent, visits=parent.visits + 1)
         if event.duplicate:
             self.duplicates += 1
             return
+        self.fruitless, self.unanswered = 0, ""
         self.open[event.kernel_id] = Candidate(
             kernel_id=event.kernel_id,
             parent_id=event.parent_id,
@@ -332,11 +322,11 @@ class State(BaseModel):
             sums.seconds += stage.usage.seconds
 
     def _decide(self, event: Decided) -> None:
-        candidate = self.open.pop(event.kernel_id)
-        match event.decision.action:
+        candidate, decision = self.open.pop(event.kernel_id), event.decision
+        match decision.action:
             case "drop":
                 self.dropped += 1
-                self._drop(candidate, event.decision.reason)
+                self._drop(candidate, decision.reason)
             case "trust":
                 self.trusted += 1
                 if event.log2_speedup is not None:
@@ -347,59 +337,61 @@ class State(BaseModel):
             case "audit":
                 self.audited += 1
                 self.pending[event.kernel_id] = Pending(
-                    candidate=candidate, audit=True, chosen=event.decision.score
+                    candidate=candidate, audit=True, chosen=decision.score
                 )
 
     def _measure(self, event: Measured) -> None:
         measurement = event.measurement
         if event.calibration is not None:
-            self.calibration.add(event.calibration)
-            for name, crps in event.calibration.stage_crps.items():
-                sums = self.stages.setdefault(name, StageSums())
-                sums.met += 1
-                sums.crps_sum += crps
-            for name, right in event.calibration.objections.items():
-                sums = self.stages.setdefault(name, StageSums())
-                sums.objections_met += 1
-                sums.objections_right += right
+            self._calibrate(event.calibration)
         if event.purpose == "reference":
             self.reference = measurement
-        elif event.purpose == "confirmation":
+            return
+        if event.purpose == "confirmation":
             self._confirm(measurement)
-        else:
-            self.measured += 1
-            self.stale += 1
-            self.cached += event.cached
-            pending = self.pending.pop(measurement.kernel_id)
-            if pending.audit:
-                self._count_audit(pending, measurement)
-            if measurement.failure is not None:
-                self._count_failure(measurement.kernel_id, measurement.failure)
-                self._remember(pending.candidate, str(measurement.failure.kind), measured=True)
-            elif measurement.log2_speedup is not None:
-                self._remember(
-                    pending.candidate, "measured", measurement.log2_speedup, measured=True
-                )
-                self._promote(pending.candidate, measurement.log2_speedup)
-                self._archive(pending.candidate, measurement.log2_speedup, measured=True)
-                if measurement.log2_speedup > self.incumbent.log2_speedup:
-                    self.unconfirmed[measurement.kernel_id] = measurement.log2_speedup
+            return
+        self.measured += 1
+        self.stale += 1
+        self.cached += event.cached
+        pending = self.pending.pop(measurement.kernel_id)
+        candidate, log2_speedup = pending.candidate, measurement.log2_speedup
+        if pending.audit:
+            self._count_audit(candidate, log2_speedup)
+        if measurement.failure is not None:
+            self._count_failure(measurement.kernel_id, measurement.failure)
+            self._remember(candidate, str(measurement.failure.kind), measured=True)
+        elif log2_speedup is not None:
+            self._remember(candidate, "measured", log2_speedup, measured=True)
+            self._correct_ancestors(candidate, log2_speedup)
+            self._archive(candidate, log2_speedup, measured=True)
+            if log2_speedup > self.incumbent.log2_speedup:
+                self.unconfirmed[measurement.kernel_id] = log2_speedup
+
+    def _calibrate(self, record: CalibrationRecord) -> None:
+        self.calibration.add(record)
+        for name, crps in record.stage_crps.items():
+            sums = self.stages.setdefault(name, StageSums())
+            sums.met += 1
+            sums.crps_sum += crps
+        for name, right in record.objections.items():
+            sums = self.stages.setdefault(name, StageSums())
+            sums.objections_met += 1
+            sums.objections_right += right
 
     def _count_failure(self, kernel_id: str, failure: Failure) -> None:
         first = next(iter(self.first_failures.values()), None)
         is_like = first is None or failure.is_like(first.failure)
-        # Timeouts may be the machine's doing: no search ends because it is busy.
+        # A busy machine can cause timeouts: they do not end a search.
         if self.alike == self.measured - 1 and is_like and failure.kind is not FailureKind.TIMEOUT:
             self.alike += 1
         self.failures[failure.kind] += 1
-        message = failure.message[:_LONGEST_MESSAGE]
-        kept = failure.model_copy(update={"message": message})
+        short = failure.model_copy(update={"message": failure.message[:_LONGEST_MESSAGE]})
         self.first_failures.setdefault(
-            failure.kind, FirstFailure(kernel_id=kernel_id, failure=kept)
+            failure.kind, FirstFailure(kernel_id=kernel_id, failure=short)
         )
 
     def _drop(self, candidate: Candidate, reason: str) -> None:
-        """Forget a candidate; what is wrong with it, its proposer may be told, once."""
+        """Send a dropped candidate back to its proposer, once, if something is wrong with it."""
         failure = candidate.evidence.failure if candidate.evidence else None
         objection = candidate.forecast.objection if candidate.forecast else ""
         complaint = f"does not compile: {failure.message}" if failure else objection
@@ -422,38 +414,35 @@ class State(BaseModel):
         *,
         measured: bool = False,
     ) -> None:
-        """What came of an idea, where the proposer had one."""
-        parent = self.archive.get(candidate.parent_id)
-        if parent is None or not (candidate.claim.idea or candidate.claim.moves):
+        """Note the outcome of a proposer's idea at the parent."""
+        parent, claim = self.archive.get(candidate.parent_id), candidate.claim
+        if parent is None or not (claim.idea or claim.moves):
             return
         change = None if log2_speedup is None else log2_speedup - parent.log2_speedup
-        attempt = Attempt(
-            claim=candidate.claim, outcome=outcome, log2_change=change, measured=measured
-        )
+        attempt = Attempt(claim=claim, outcome=outcome, log2_change=change, measured=measured)
         self._note(parent.kernel_id, attempt)
 
     def _note(self, parent_id: str, attempt: Attempt) -> None:
         if parent_id in self.archive:
-            told = [*self.tried.get(parent_id, []), attempt]
-            self.tried[parent_id] = told[-_REMEMBERED:]
+            attempts = [*self.tried.get(parent_id, []), attempt]
+            self.tried[parent_id] = attempts[-_MOST_ATTEMPTS:]
 
-    def _count_audit(self, pending: Pending, measurement: Measurement) -> None:
-        forecast = pending.candidate.forecast
+    def _count_audit(self, candidate: Candidate, log2_speedup: float | None) -> None:
+        forecast = candidate.forecast
         if forecast is None:
             return
         best = self.incumbent.log2_speedup
-        found = measurement.log2_speedup
         audit = Audit(
             p_new_best=0.0 if forecast.objection else forecast.chance_above(best),
-            new_best=found is not None and found > best,
+            new_best=log2_speedup is not None and log2_speedup > best,
         )
         self.audits = [*self.audits, audit][-_MOST_AUDITS:]
 
-    def _promote(self, candidate: Candidate, log2_speedup: float) -> None:
-        """A chain of forecasts has met its outcome: each of them takes its share of the error.
+    def _correct_ancestors(self, candidate: Candidate, log2_speedup: float) -> None:
+        """Distribute the error of a measured candidate over the chain of forecasts above it.
 
-        The end of a chain is as unsure as all its steps together, so of the error each forecast
-        kernel above it answers for the share that its own doubt has in the end's.
+        Each forecast ancestor takes the share of the error that its variance has in the variance
+        of the candidate's whole chain.
         """
         if candidate.forecast is None or not candidate.chain_std:
             return
@@ -463,18 +452,17 @@ class State(BaseModel):
         node = self.archive.get(candidate.parent_id)
         while node is not None and node.origin == "forecast":
             share = min(node.std_log2**2 / variance, 1.0)
-            self.archive[node.kernel_id] = node.model_copy(
-                update={
-                    "log2_speedup": node.log2_speedup + share * error,
-                    "std_log2": node.std_log2 * (1.0 - share) ** 0.5,
-                }
+            self._change(
+                node,
+                log2_speedup=node.log2_speedup + share * error,
+                std_log2=node.std_log2 * (1.0 - share) ** 0.5,
             )
             self._refresh_best_child(node.parent_id)
-            node = self.archive.get(node.parent_id or "")
+            node = self._parent(node)
 
     def _confirm(self, measurement: Measurement) -> None:
-        # The second measurement replaces the first: the first was picked for being high, so it is
-        # biased upwards; the second was not picked.
+        # The second measurement replaces the first. The first is biased upwards, because it was
+        # chosen for being high; the second is not.
         self.confirmations += 1
         self.unconfirmed.pop(measurement.kernel_id, None)
         node = self.archive.get(measurement.kernel_id)
@@ -483,9 +471,7 @@ class State(BaseModel):
         if measurement.log2_speedup is None:
             del self.archive[measurement.kernel_id]
         else:
-            self.archive[node.kernel_id] = node.model_copy(
-                update={"log2_speedup": measurement.log2_speedup, "confirmed": True}
-            )
+            self._change(node, log2_speedup=measurement.log2_speedup, confirmed=True)
             if measurement.log2_speedup > self.incumbent.log2_speedup:
                 self.best, self.best_measurement = node.kernel_id, measurement
                 self.stale = 0
@@ -493,35 +479,39 @@ class State(BaseModel):
         best = self.incumbent.log2_speedup
         self.unconfirmed = {key: log2 for key, log2 in self.unconfirmed.items() if log2 > best}
 
+    def _change(self, node: Node, **fields: Any) -> None:
+        self.archive[node.kernel_id] = node.model_copy(update=fields)
+
+    def _parent(self, node: Node) -> Node | None:
+        return self.archive.get(node.parent_id or "")
+
     def _refresh_best_child(self, key: str | None) -> None:
-        """Forget what was believed of a child before it was measured, or measured again."""
         parent = self.archive.get(key or "")
-        if parent is None:
-            return
-        children = [node.log2_speedup for node in self.archive.values() if node.parent_id == key]
-        self.archive[parent.kernel_id] = parent.model_copy(
-            update={"best_child": max(children, default=None)}
-        )
+        if parent is not None:
+            nodes = self.archive.values()
+            children = [node.log2_speedup for node in nodes if node.parent_id == key]
+            self._change(parent, best_child=max(children, default=None))
 
     def _archive(self, candidate: Candidate, log2_speedup: float, *, measured: bool) -> None:
-        doubt = 0.0
+        std_log2 = 0.0
         if not measured and candidate.forecast is not None:
-            doubt = math.hypot(candidate.forecast.distribution.std(), candidate.chain_std)
+            std_log2 = math.hypot(candidate.forecast.distribution.std(), candidate.chain_std)
         self.archive[candidate.kernel_id] = Node(
             kernel_id=candidate.kernel_id,
             parent_id=candidate.parent_id,
             log2_speedup=log2_speedup,
             origin="measured" if measured else "forecast",
-            std_log2=doubt,
+            std_log2=std_log2,
             behaviour=candidate.evidence.behaviour if candidate.evidence else (),
         )
         parent = self.archive.get(candidate.parent_id)
         if parent is not None and (parent.best_child is None or log2_speedup > parent.best_child):
-            self.archive[parent.kernel_id] = parent.model_copy(update={"best_child": log2_speedup})
+            self._change(parent, best_child=log2_speedup)
         if len(self.archive) > ARCHIVE_LIMIT + _ARCHIVE_SLACK:
             self._evict()
 
     def _evict(self) -> None:
+        """Remove the slowest kernels; their visits are added to the nearest kept ancestor."""
         assert self.started is not None
         ranked = sorted(
             self.archive.values(),
@@ -535,12 +525,14 @@ class State(BaseModel):
             if rank < ARCHIVE_LIMIT or node.kernel_id in keep
         }
         for node in ranked[ARCHIVE_LIMIT:]:
-            # What was expanded below an ancestor stays counted there.
-            key = node.kernel_id
-            while key not in survivors and key in self.archive:
-                key = self.archive[key].parent_id or ""
-            if node.visits and node.kernel_id not in survivors and key in survivors:
-                visits = survivors[key].visits + node.visits
-                survivors[key] = survivors[key].model_copy(update={"visits": visits})
+            if not node.visits or node.kernel_id in survivors:
+                continue
+            ancestor = self._parent(node)
+            while ancestor is not None and ancestor.kernel_id not in survivors:
+                ancestor = self._parent(ancestor)
+            if ancestor is not None:
+                heir = survivors[ancestor.kernel_id]
+                visits = heir.visits + node.visits
+                survivors[heir.kernel_id] = heir.model_copy(update={"visits": visits})
         self.archive = survivors
-        self.tried = {key: told for key, told in self.tried.items() if key in survivors}
+        self.tried = {key: tried for key, tried in self.tried.items() if key in survivors}
