@@ -1,6 +1,6 @@
-"""What is done with each candidate: drop, trust, measure or audit.
+"""Policies: they drop, trust, measure or audit each candidate.
 
-A policy sees forecasts, never forecasters, and decides from them and the run's `View` alone.
+A policy decides from the forecasts and the run's `View` alone.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import numpy as np
 
 from kernelcast.types import SMALLEST_CLAIM_LOG2, Candidate, Decision, View
 
-_SURE_TO_RUN = 0.8
-_MOST_AUDITS_WHEN_STALE = 0.25
-_AUDITS_UNTIL_HELD = 0.5
-_ONE_IN = 4
+_P_OK_TO_TRUST = 0.8
+_LARGEST_STALE_AUDIT_SHARE = 0.25
+_AUDIT_SHARE_BEFORE_BOUND = 0.5
+_PACE = 4  # at most one in four open candidates is measured per decision
 _LEVELS = np.linspace(0.1, 0.9, 9)
 _SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True)
 class MeasureAll:
-    """The baseline: every candidate is measured, in the order it came."""
+    """Measure every candidate, in the order of proposal; the baseline."""
 
     pool_size: int = 1
     name: str = "measure_all"
 
     def decide(self, pool: Sequence[Candidate], view: View) -> dict[str, Decision]:
-        """Measure the oldest candidates, as many as there are slots."""
+        """Measure the oldest candidates, one per free slot."""
         oldest = sorted(pool, key=lambda candidate: candidate.ordinal)[: view.free_slots]
         decision = Decision(action="measure", score=1.0, reason="everything is measured")
         return {candidate.kernel_id: decision for candidate in oldest}
@@ -38,17 +38,17 @@ class MeasureAll:
 
 @dataclass(frozen=True)
 class TopK:
-    """The paper's loop: of each full pool, the k with the highest forecast mean are measured."""
+    """Measure the k candidates of each full pool with the highest forecast mean, as the paper."""
 
     k: int = 4
     pool_size: int = 16
     name: str = "top_k"
 
     def decide(self, pool: Sequence[Candidate], view: View) -> dict[str, Decision]:
-        """Rank a full pool once, or what there is when no more comes."""
+        """Rank a full pool once, or a smaller one when proposals are exhausted."""
         if view.free_slots < 1 or (len(pool) < self.pool_size and not view.proposals_exhausted):
             return {}
-        ranked = sorted(pool, key=lambda each: (-_expected_log2(each), each.ordinal))
+        ranked = sorted(pool, key=lambda one: (-_expected_log2(one), one.ordinal))
         return {
             candidate.kernel_id: Decision(
                 action="measure" if rank < self.k else "drop",
@@ -61,20 +61,19 @@ class TopK:
 
 @dataclass(frozen=True)
 class _ByForecast(ABC):
-    """What all policies share that go by forecasts; each has its own score, bar and gain.
+    """Base of the policies that use forecasts; each has its own score, bar and gain.
 
-    - Audits come first: a share of the measurements, drawn by the run's seed, goes to the candidate
-      that came last, whatever its forecast. No choice by forecasts has touched it yet, so
-      calibration is measured without bias and a wrong forecaster is found out. Where `stale` has
-      outlasted `patience`, more of them are drawn.
-    - What scores below the bar, or was objected to, is dropped; or trusted, which makes it a parent
-      unmeasured, where the forecast is sure and close to the incumbent. Doubt adds up along a chain
-      of kernels that were never measured, and `trust_doubt_log2` bounds the sum: chains end.
-    - Of the others those with the most to gain are measured as slots come free, but at one sight no
-      more than one in four of what is open, nor of the measurements left: the budget is not spent
-      before the first of it has taught anything.
-    - No pool of several goes by without a measurement. A forecaster that rules everything out would
-      otherwise have thousands proposed and dropped, and never be taught better.
+    - Audits come first: the run's seed draws a share of the measurements, which go to the newest
+      candidates whatever their forecasts. No forecast has influenced that choice, so calibration
+      is measured without bias. The share grows once `stale` exceeds `patience`.
+    - A candidate that scores below the bar, or was objected to, is dropped. It is trusted instead,
+      as an unmeasured parent, if its forecast is sure and close to the incumbent.
+      `trust_doubt_log2` bounds the doubt that adds up along a chain of unmeasured kernels.
+    - The rest are ranked by gain and measured as slots become free: per decision at most one in
+      four open candidates, and one in four of the measurements left, so that early measurements
+      improve later choices.
+    - At least one of a full pool of several is measured. Otherwise a forecaster that rules out
+      everything would never learn better.
     """
 
     pool_size: int = 64
@@ -84,16 +83,16 @@ class _ByForecast(ABC):
     trust_within_log2: float = 0.3
 
     def decide(self, pool: Sequence[Candidate], view: View) -> dict[str, Decision]:
-        """Decide on a full pool, or on what there is when no more comes."""
+        """Decide on a full pool, or on a smaller one when proposals are exhausted."""
         if view.free_slots < 1 or (len(pool) < self.pool_size and not view.proposals_exhausted):
             return {}
         slots = _paced_slots(pool, view)
         decisions = self._audits(pool, view, slots)
         audited = len(decisions)
         slots -= audited
-        rest = [each for each in pool if each.kernel_id not in decisions]
-        gains = {each.kernel_id: self._gain(each, view) for each in rest}
-        rest.sort(key=lambda each: (_is_objected(each), -gains[each.kernel_id], each.ordinal))
+        rest = [one for one in pool if one.kernel_id not in decisions]
+        gains = {one.kernel_id: self._gain(one, view) for one in rest}
+        rest.sort(key=lambda one: (_is_objected(one), -gains[one.kernel_id], one.ordinal))
         bar = self.bar(view)
         contenders: list[Candidate] = []
         for candidate in rest:
@@ -104,7 +103,7 @@ class _ByForecast(ABC):
                 contenders.append(candidate)
         if not contenders and not audited and self.pool_size > 1:
             contenders = rest[:1]
-        worth_it = self._worth_measuring([gains[each.kernel_id] for each in contenders], view)
+        worth_it = self._worth_measuring([gains[one.kernel_id] for one in contenders], view)
         for candidate in contenders[: min(slots, worth_it)]:
             gain = gains[candidate.kernel_id]
             decisions[candidate.kernel_id] = Decision(
@@ -112,41 +111,38 @@ class _ByForecast(ABC):
             )
         room = self._room(len(contenders), slots, view)
         for candidate in contenders[room:]:
-            decisions[candidate.kernel_id] = Decision(
-                action="drop",
-                score=gains[candidate.kernel_id],
-                reason=f"outranked by {room} open candidates",
-            )
+            gain, reason = gains[candidate.kernel_id], f"outranked by {room} open candidates"
+            decisions[candidate.kernel_id] = Decision(action="drop", score=gain, reason=reason)
         return decisions
 
     @abstractmethod
     def _score(self, candidate: Candidate, view: View) -> float:
-        """By what a candidate is turned away."""
+        """Return the score that is compared with the bar."""
 
     @abstractmethod
     def bar(self, view: View) -> float:
-        """The score below which it is."""
+        """Return the score below which a candidate is dropped or trusted."""
 
     def _gain(self, candidate: Candidate, view: View) -> float:
-        """By what those that are left are ranked."""
+        """Return the value by which the remaining candidates are ranked."""
         return _expected_improvement(candidate, view)
 
     def _worth_measuring(self, gains: Sequence[float], view: View) -> int:
-        """How many of the ranked should be measured now, were there slots for all."""
+        """Return how many of the ranked candidates to measure now, if slots allow."""
         del view
         return len(gains)
 
     def _room(self, contenders: int, slots: int, view: View) -> int:
-        """How many of them are measured or stay open; all, where nobody is to give way."""
+        """Return the number of contenders to keep; all by default."""
         del slots, view
         return contenders
 
     def _audit_share_now(self, view: View) -> float:
         raised = self.audit_share * max(1.0, view.stale / max(self.patience, 1))
-        return max(self.audit_share, min(raised, _MOST_AUDITS_WHEN_STALE))
+        return max(self.audit_share, min(raised, _LARGEST_STALE_AUDIT_SHARE))
 
     def _audits(self, pool: Sequence[Candidate], view: View, slots: int) -> dict[str, Decision]:
-        """Draw them; none where the newest may have been judged before."""
+        """Draw the audits; none if the newest candidates were in an earlier pool."""
         if view.proposals_exhausted:
             return {}
         share = self._audit_share_now(view)
@@ -160,7 +156,7 @@ class _ByForecast(ABC):
 
     def _turn_away(self, candidate: Candidate, score: float, bar: float, view: View) -> Decision:
         forecast = candidate.forecast
-        assert forecast is not None, "what was not forecast cannot be turned away for its forecast"
+        assert forecast is not None, "only a forecast can be below the bar"
         if forecast.objection:
             return Decision(action="drop", score=score, reason=f"objected: {forecast.objection}")
         density = forecast.against_reference()
@@ -169,7 +165,7 @@ class _ByForecast(ABC):
         if (
             doubt <= self.trust_doubt_log2
             and gap <= self.trust_within_log2
-            and forecast.p_ok >= _SURE_TO_RUN
+            and forecast.p_ok >= _P_OK_TO_TRUST
         ):
             reason = f"surely within {2**gap:.2f}x of the best: a parent, not a result"
             return Decision(action="trust", score=score, reason=reason)
@@ -188,8 +184,9 @@ class _ByForecast(ABC):
 
 @dataclass(frozen=True)
 class _WithTurnover(_ByForecast):
-    """Of those that are not measured now the last few go: while more are proposed, they make room
-    for at least `turnover` new candidates a decision, in a small pool for half of it.
+    """Drops the last contenders while more kernels are proposed.
+
+    Each decision makes room for at least `turnover` new candidates, or for half of a small pool.
     """
 
     turnover: int = 8
@@ -202,12 +199,11 @@ class _WithTurnover(_ByForecast):
 
 @dataclass(frozen=True)
 class Selective(_WithTurnover):
-    """Trust the forecast where it is sure, measure where it is not.
+    """Trust the forecast if it is sure, measure if it is not.
 
-    Surely no new best (probability below `drop_below`) is dropped or trusted; the rest is ranked by
-    expected improvement. Those that are not measured now stay open, to be judged again with what
-    was learnt, but for the last few: while more are proposed, those make room for at least
-    `turnover` new candidates a decision. Audits, floor and imagination as in all policies here.
+    A candidate whose probability of a new best is below `drop_below` is dropped or trusted; the
+    rest are ranked by expected improvement. Those that are not measured now stay open and are
+    judged again later, except for the last `turnover`, which make room for new candidates.
     """
 
     drop_below: float = 0.01
@@ -217,67 +213,61 @@ class Selective(_WithTurnover):
         return _new_best_chance(candidate, view)
 
     def bar(self, view: View) -> float:
-        """The P(new best) that was asked for."""
+        """Return `drop_below`, a probability of a new best."""
         del view
         return self.drop_below
 
 
 @dataclass(frozen=True)
 class Conformal(_ByForecast):
-    """Drop as much as the user's bound on missed winners allows, as the audits show it.
+    """Drop as many candidates as a bound on missed new bests allows, according to the audits.
 
-    `miss_target` is the share of the candidates turned away by forecast (dropped or trusted) that
-    may turn out to have been a new best. The bar on P(new best) is the highest b for which the n
-    audits below it, of which k were a new best, keep (k + 1) / (n + 1) within the target.
+    `miss_target` is the share of the candidates rejected by forecast (dropped or trusted) that may
+    have been a new best. The bar on P(new best) is the highest b for which the n audits below it,
+    of which k were a new best, keep (k + 1) / (n + 1) within the target. An objection counts as the
+    lowest score, so audits test objections too.
 
-    What is guaranteed: be the forecasts right or wrong, if a candidate is exchangeable with the N
-    audits, then E[missed * (N + 1) / (n + 1)] <= miss_target, although the bar was picked from the
-    same audits. (n + 1) / (N + 1) is the audits' word for how many are turned away, so misses are
-    counted per candidate turned away, and a run that turns nobody away misses nothing. It is the
-    argument of conformal selection: going down from the highest bar, 1{missed} / (k + 1) is a
-    supermartingale, which begins at 1 / (N + 1).
+    Guarantee: if a candidate is exchangeable with the N audits, E[missed * (N + 1) / (n + 1)] <=
+    miss_target, whether the forecasts are right or wrong and although the bar was chosen from the
+    same audits. (n + 1) / (N + 1) estimates the share that is rejected, so misses are counted per
+    rejected candidate. The argument is that of conformal selection: going down from the highest
+    bar, 1{missed} / (k + 1) is a supermartingale, which begins at 1 / (N + 1).
 
-    What is not: an average is bounded, not each run; a forecaster that says nothing may, by luck of
-    the audits, let through more for a while. Nor are a run's candidates quite exchangeable. New
-    bests grow rarer, so old audits overstate the misses, which is safe; but a proposer that breaks
-    into new ground makes them more common until audits tell; and a candidate that stays open is
-    judged again and again and turned away at its lowest score, an audit only once. An objection
-    counts as the lowest score, so audits answer for objections too.
+    Limits: the bound is on the average, not on each run. A run's candidates are not quite
+    exchangeable: new bests become rarer, so old audits overstate the misses, which is safe, but a
+    proposer with a new idea makes them more common until audits show it; and an open candidate is
+    judged several times and rejected at its lowest score, an audited one only once.
 
-    While the audits are too few (1 / target - 1 of them are the least), nothing is dropped, half of
-    the measurements are audits, and the reasons say that the bound cannot be held yet. Only being
-    measured makes room then.
+    With fewer than 1 / target - 1 audits, nothing is dropped, half of the measurements are audits,
+    and the reasons say that the bound cannot be held yet.
     """
 
     miss_target: float = 0.05
     name: str = "conformal"
 
     def __post_init__(self) -> None:
-        """Refuse a target that is no share."""
+        """Check the target."""
         if not 0.0 < self.miss_target < 1.0:
             raise ValueError(f"miss_target is a share between 0 and 1, not {self.miss_target}")
 
     def _score(self, candidate: Candidate, view: View) -> float:
-        # As audits are recorded: any gain over the incumbent is a new best.
+        # Audits count any gain over the incumbent as a new best.
         return _chance_above(candidate, view.incumbent_log2)
 
     def bar(self, view: View) -> float:
-        """The highest bar that the audits bear out; minus infinity where they bear out none."""
+        """Return the highest bar that the audits support; minus infinity if there is none."""
         audits = sorted(view.audits, key=lambda audit: audit.p_new_best)
         scores = np.array([audit.p_new_best for audit in audits])
         won = np.cumsum([audit.new_best for audit in audits])
         below = np.arange(1, len(audits) + 1)
-        # Above the highest score that was ever audited nothing is known.
+        # Nothing is known above the highest audited score.
         bars = np.append(scores[1:], np.nextafter(scores[-1:], np.inf))
         held = (won + 1 <= self.miss_target * (below + 1)) & (bars > scores)
         return float(bars[held][-1]) if held.any() else -math.inf
 
     def _audit_share_now(self, view: View) -> float:
         share = super()._audit_share_now(view)
-        return share if self._is_held(view) else max(share, _AUDITS_UNTIL_HELD)
-
-    def _is_held(self, view: View) -> bool:
-        return self.bar(view) > -math.inf
+        return share if self.bar(view) > -math.inf else max(share, _AUDIT_SHARE_BEFORE_BOUND)
 
     def _why(self, candidate: Candidate, bar: float, view: View) -> str:
         reason = super()._why(candidate, bar, view)
@@ -294,19 +284,16 @@ class Conformal(_ByForecast):
 
 @dataclass(frozen=True)
 class ValueOfInformation(_WithTurnover):
-    """Measure where the expected improvement per cost is highest, and only where it pays.
+    """Measure the candidates with the highest expected improvement per cost, if it pays.
 
-    - The cost of a measurement, in units of one of a kernel as fast as the reference: `fixed_share`
-      of it is the same for all (compiling, inputs, the reference's own calls), the rest grows with
-      the kernel's run time, and what fails costs little more than the fixed part.
-    - The price: device time at the user's rate, against what a kernel twice as fast is worth to
-      them (`doubling_usd`). What promises less than its price is turned away.
-    - What else the budget could buy: each measurement that is not made now can be made of the best
-      of the next `turnover` candidates. They are taken to be like those open now, so the expected
-      maximum of as many draws from these is what a measurement must beat to be made at once; the
-      best one open always is. Others wait, and the last few make room, as in `selective`.
-
-    Stages before hardware have prices of their own: see the cascade, which weighs them alike.
+    - Cost of a measurement, relative to that of the reference kernel: `fixed_share` is the same for
+      all (compiling, inputs, the reference's calls), the rest grows with the kernel's run time. A
+      failing kernel costs little more than the fixed part.
+    - Price: device time at the user's rate, compared with what a kernel twice as fast is worth
+      (`doubling_usd`). A candidate that promises less than its price is dropped or trusted.
+    - Alternatives: a measurement saved now can be spent on the best of the next `turnover`
+      candidates. Their expected maximum is estimated from the open ones, and a candidate must beat
+      it to be measured now; the best open one always is. The others wait as in `selective`.
     """
 
     fixed_share: float = 0.5
@@ -319,7 +306,7 @@ class ValueOfInformation(_WithTurnover):
         return self._gain(candidate, view)
 
     def bar(self, view: View) -> float:
-        """The log2 speedup that a measurement must promise to be worth its price."""
+        """Return the expected log2 improvement that is worth the price of a measurement."""
         del view
         return self.device_usd_per_hour * self.measurement_s / _SECONDS_PER_HOUR / self.doubling_usd
 
@@ -334,7 +321,7 @@ class ValueOfInformation(_WithTurnover):
     def _worth_measuring(self, gains: Sequence[float], view: View) -> int:
         if view.proposals_exhausted or not gains:
             return len(gains)
-        # Of m draws with replacement the highest is the r-th of n from below with this chance.
+        # Probabilities that the highest of `turnover` draws with replacement is the r-th lowest.
         shares = np.linspace(0.0, 1.0, len(gains) + 1) ** max(self.turnover, 1)
         elsewhere = float(np.diff(shares) @ np.sort(gains))
         return max(1, sum(gain >= elsewhere for gain in gains))
@@ -352,7 +339,7 @@ class ValueOfInformation(_WithTurnover):
 def _paced_slots(pool: Sequence[Candidate], view: View) -> int:
     if view.proposals_exhausted:
         return view.free_slots
-    most = min(len(pool), view.measurements_left) / _ONE_IN
+    most = min(len(pool), view.measurements_left) / _PACE
     return min(view.free_slots, max(1, int(most)))
 
 
@@ -361,7 +348,7 @@ def _is_objected(candidate: Candidate) -> bool:
 
 
 def _expected_log2(candidate: Candidate) -> float:
-    """Forecast mean against the reference; nothing is expected of what was not forecast."""
+    """Return the forecast mean against the reference; -inf without a forecast."""
     forecast = candidate.forecast
     if forecast is None or forecast.objection:
         return -math.inf

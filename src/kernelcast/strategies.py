@@ -1,8 +1,7 @@
-"""Which kernels of the archive become parents. Pure functions of archive, seed and stagnation.
+"""Strategies: they choose the parents. Pure functions of archive, seed and `stale`.
 
-A kernel whose speed was only forecast counts by the lower end of what it may be: doubt is no
-reward. All answer stagnation, `stale` measurements without a new best, once it has outlasted their
-`patience`: they look further afield, the further the longer it lasts.
+A kernel whose speed was only forecast counts by the lower end of its forecast. Once `stale`, the
+number of measurements since the last new best, exceeds `patience`, strategies explore more.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ class Greedy:
     def select(
         self, archive: Sequence[Node], count: int, seed: int, *, stale: int = 0
     ) -> list[str]:
-        """Parents, the fastest first but where it explores; none twice."""
+        """Return parents, the fastest first except where it explores."""
         rng = np.random.default_rng(seed)
         ranked = _ranked(archive)
-        explore = 1.0 - (1.0 - self.explore) ** _restlessness(stale, self.patience)
+        explore = 1.0 - (1.0 - self.explore) ** _exploration(stale, self.patience)
         chosen: list[str] = []
         while ranked and len(chosen) < count:
             place = int(rng.integers(len(ranked))) if rng.random() < explore else 0
@@ -40,11 +39,11 @@ class Greedy:
 
 @dataclass(frozen=True)
 class Puct:
-    """PUCT with max-reward backup, as the paper searches.
+    """PUCT with max-reward backup, as in the paper.
 
-    score = Q + c * scale * P * sqrt(1 + T) / (1 + n), with rewards as speedups: Q the best child's
-    reward (its own while it has none), scale the spread of rewards, P a prior by rank, n the
-    expansions of the node and its descendants, T all expansions. Stagnation raises c. Parents
+    score = Q + c * scale * P * sqrt(1 + T) / (1 + n). Rewards are speedups: Q is the best child's
+    reward (without children the own), scale the range of rewards, P a prior by rank, n the
+    expansions of the node and its descendants, T all expansions. c grows with `stale`. Parents
     chosen together are never of one lineage.
     """
 
@@ -55,7 +54,7 @@ class Puct:
     def select(
         self, archive: Sequence[Node], count: int, seed: int, *, stale: int = 0
     ) -> list[str]:
-        """Parents, the highest score first; `seed` plays no part."""
+        """Return parents, the highest score first; `seed` is not used."""
         del seed
         nodes = {node.kernel_id: node for node in archive}
         ranked = _ranked(archive)
@@ -65,7 +64,7 @@ class Puct:
         rank_sum = len(ranked) * (len(ranked) + 1) / 2
         below = _expansions_below(nodes)
         total = sum(node.visits for node in archive)
-        exploration = self.exploration * _restlessness(stale, self.patience)
+        exploration = self.exploration * _exploration(stale, self.patience)
         scores: dict[str, float] = {}
         for rank, node in enumerate(ranked):
             key = node.kernel_id
@@ -88,13 +87,12 @@ class Puct:
 
 @dataclass(frozen=True)
 class Islands:
-    """MAP-Elites on a few islands: of each kind of kernel the fastest, and no kind forgotten.
+    """MAP-Elites on a few islands: keeps the fastest kernel of each kind.
 
-    A kernel's island is that of its first ancestor below the seed, as far as the archive reaches;
-    an island that nobody has settled begins at the seed. On it, the cells of `Node.behaviour` keep
-    their fastest kernel each, and a cell is drawn by its speed and by how little was made of it.
-    Parents chosen together come from neighbouring islands, in turn. Stagnation restarts from the
-    least visited cell. Without compile-only evidence all behave alike: an island is then one cell.
+    The first ancestor below the seed decides a kernel's island; an empty island begins at the seed.
+    Each cell of `Node.behaviour` keeps its fastest kernel, and fast, rarely visited cells are drawn
+    more often. Parents chosen together come from successive islands. With a large `stale`, the
+    least visited cell is chosen. Without compile-only evidence an island is one cell.
     """
 
     islands: int = 4
@@ -102,14 +100,14 @@ class Islands:
     name: str = "islands"
 
     def __post_init__(self) -> None:
-        """Refuse a world without land."""
+        """Check the number of islands."""
         if self.islands < 1:
             raise ValueError(f"islands must be at least 1, not {self.islands}")
 
     def select(
         self, archive: Sequence[Node], count: int, seed: int, *, stale: int = 0
     ) -> list[str]:
-        """One parent an island, in turn from the island that the seed names; none twice."""
+        """Return one parent per island, beginning with the island of the seed."""
         rng = np.random.default_rng(seed)
         nodes = {node.kernel_id: node for node in archive}
         homes = {key: self._home(nodes, key) for key in nodes}
@@ -117,14 +115,14 @@ class Islands:
         for turn in range(min(count, len(nodes))):
             left = [node for node in archive if node.kernel_id not in chosen]
             here = [node for node in left if homes[node.kernel_id] == (seed + turn) % self.islands]
-            unsettled = here or [node for node in left if homes[node.kernel_id] is None]
-            chosen.append(self._draw(unsettled or left, rng, stale).kernel_id)
+            members = here or [node for node in left if homes[node.kernel_id] is None] or left
+            chosen.append(self._draw(members, rng, stale).kernel_id)
         return chosen
 
     def _home(self, nodes: dict[str, Node], key: str) -> int | None:
-        """The island of a kernel; none is the seed's."""
-        settlers = [each for each in _lineage(nodes, key) if nodes[each].origin != "seed"]
-        return int(content_hash(settlers[-1])[:8], 16) % self.islands if settlers else None
+        """Return the island of a kernel; the seed has none."""
+        line = [ancestor for ancestor in _lineage(nodes, key) if nodes[ancestor].origin != "seed"]
+        return int(content_hash(line[-1])[:8], 16) % self.islands if line else None
 
     def _draw(self, members: Sequence[Node], rng: np.random.Generator, stale: int) -> Node:
         cells: dict[tuple[int, ...], list[Node]] = {}
@@ -133,7 +131,7 @@ class Islands:
         ordered = [cells[key] for key in sorted(cells)]
         visits = np.array([sum(node.visits for node in cell) for cell in ordered], dtype=float)
         speeds = np.array([_sure_log2(cell[0]) for cell in ordered])
-        if rng.random() >= 1.0 / _restlessness(stale, self.patience):
+        if rng.random() >= 1.0 / _exploration(stale, self.patience):
             return ordered[int(np.lexsort((-speeds, visits))[0])][0]
         weights = 2.0 ** (speeds - speeds.max()) / np.sqrt(1.0 + visits)
         return ordered[int(rng.choice(len(ordered), p=weights / weights.sum()))][0]
@@ -141,14 +139,14 @@ class Islands:
 
 @dataclass(frozen=True)
 class BestOfN:
-    """Always the seed: independent samples, the baseline that any search must beat."""
+    """Always choose the seed: independent samples, the baseline of every search."""
 
     name: str = "best_of_n"
 
     def select(
         self, archive: Sequence[Node], count: int, seed: int, *, stale: int = 0
     ) -> list[str]:
-        """The seed alone; where it is gone, what is nearest to one."""
+        """Return the seed; if it is not in the archive, a kernel without a known parent."""
         del count, seed, stale
         known = {node.kernel_id for node in archive}
         root = min(
@@ -159,7 +157,7 @@ class BestOfN:
 
 
 def _sure_log2(node: Node) -> float:
-    """The speed that is safe to count on: a forecast by its lower end."""
+    """Return the speed, less one standard deviation if it is a forecast."""
     return node.log2_speedup - node.std_log2
 
 
@@ -167,13 +165,13 @@ def _ranked(archive: Sequence[Node]) -> list[Node]:
     return sorted(archive, key=lambda node: (-_sure_log2(node), node.kernel_id))
 
 
-def _restlessness(stale: int, patience: int) -> float:
-    """1 while new bests come, then growing with how many times over patience is used up."""
+def _exploration(stale: int, patience: int) -> float:
+    """Return how many times `patience` is exceeded, at least 1."""
     return max(1.0, stale / max(patience, 1))
 
 
 def _best_children(nodes: dict[str, Node]) -> dict[str, float]:
-    """Log2 speedup of each kernel's best child; what was evicted counts where none is left."""
+    """Return the log2 speedup of each kernel's best child, or of the best evicted one."""
     best: dict[str, float] = {}
     for node in nodes.values():
         if node.parent_id in nodes:
@@ -185,7 +183,7 @@ def _best_children(nodes: dict[str, Node]) -> dict[str, float]:
 
 
 def _lineage(nodes: dict[str, Node], key: str) -> list[str]:
-    """The node and its ancestors that are still in the archive."""
+    """Return the node and its ancestors in the archive."""
     line: list[str] = []
     current: str | None = key
     while current is not None and current in nodes:

@@ -1,25 +1,17 @@
-"""Device slots of this machine, one thread each; the kernels run in the backend's children."""
+"""Device slots of this machine: one thread each; kernels run in the backend's processes."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from kernelcast.protocols import Backend
-from kernelcast.types import (
-    Device,
-    Evidence,
-    Job,
-    Kernel,
-    Measurement,
-    Problem,
-    Spend,
-)
+from kernelcast.types import Device, Evidence, Job, Kernel, Measurement, Problem, Spend
 
 
 class LocalFarm:
-    """A backend behind `slots` threads.
+    """Runs jobs on a backend with `slots` threads.
 
-    Building happens inside the slot: on a CPU device a compiler beside a timing would disturb it.
+    A job compiles in its slot: on a CPU, a compiler beside a measurement would disturb it.
     """
 
     def __init__(self, backend: Backend, slots: int = 1) -> None:
@@ -29,7 +21,7 @@ class LocalFarm:
 
     @property
     def device(self) -> Device:
-        """The device all slots share."""
+        """The device that all slots share."""
         return self._backend.device
 
     @property
@@ -38,7 +30,7 @@ class LocalFarm:
         return self._backend.toolchain
 
     def quote(self, problem: Problem) -> Spend:
-        """The most that one job can cost."""
+        """Return the most that one job can cost."""
         return self._backend.quote(problem)
 
     def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
@@ -52,6 +44,6 @@ class LocalFarm:
         )
 
     def close(self) -> None:
-        """Cancel what has not begun, wait for what has, and end the backend's children."""
+        """Cancel waiting jobs, wait for running ones, and end the backend's processes."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._backend.close()
