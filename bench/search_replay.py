@@ -14,6 +14,7 @@ to find as much. The last line is one JSON object.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections import defaultdict
@@ -29,13 +30,14 @@ from _data import tuner_spaces
 from _result import bench_parser, report
 from kernelcast import plugins
 from kernelcast.backends.replay import Recording, space_problem
-from kernelcast.events import ComponentSpec
+from kernelcast.canonical import canonical_parameters
+from kernelcast.events import ComponentSpec, Decided, Measured
 from kernelcast.judge.curves import drawn_out
-from kernelcast.judge.replaying import Arm, Replayed, missed_winners, replay_space
+from kernelcast.judge.replaying import Arm, Replayed, replay_space
 from kernelcast.processes import workers
 from kernelcast.proposers.pool import PoolProposer
 from kernelcast.proposers.template import configured_kernel
-from kernelcast.store import Store
+from kernelcast.store import Run, Store
 from recalibration import recording_of
 
 STRATEGIES = ("puct", "greedy", "islands", "best_of_n")
@@ -130,10 +132,31 @@ def run_space(
     return replayed, missed
 
 
+def missed_winners(run: Run, recording: Recording) -> tuple[int, int]:
+    """Count the candidates that a replayed run turned away, and the new bests among them.
+
+    A candidate is turned away if it was dropped or trusted, so never measured. It is a new best if
+    it is faster, as recorded, than the best confirmed at that time.
+    """
+    best, turned_away, missed = 0.0, 0, 0
+    reference_s = recording.entries[recording.reference].runtime_s
+    assert reference_s is not None
+    for event in run.events("decided", "measured"):
+        if isinstance(event, Measured) and (confirmed := event.confirmed_log2) is not None:
+            best = max(best, confirmed)
+        elif isinstance(event, Decided) and event.decision.action in ("drop", "trust"):
+            turned_away += 1
+            parameters = run.store.kernel(event.kernel_id).parameters
+            key = event.kernel_id if parameters is None else canonical_parameters(parameters)
+            runtime_s = recording.entries[key].runtime_s
+            missed += runtime_s is not None and math.log2(reference_s / runtime_s) > best
+    return turned_away, missed
+
+
 def curve_of(runs: Sequence[Replayed]) -> list[float]:
     """Mean fraction of the best recorded after each measurement."""
-    longest = max(len(run.found) for run in runs)
-    means: list[float] = drawn_out([run.found for run in runs], longest).mean(axis=0).tolist()
+    longest = max(len(run.curve) for run in runs)
+    means: list[float] = drawn_out([run.curve for run in runs], longest).mean(axis=0).tolist()
     return means
 
 
@@ -212,7 +235,7 @@ def summary(
         "spaces": {
             where: {
                 arm: [
-                    round(fmean(run.found[:budget][-1] for run in runs if run.where == where), 4)
+                    round(fmean(run.curve[:budget][-1] for run in runs if run.where == where), 4)
                     for budget in BUDGETS
                 ]
                 for arm, runs in by_arm.items()

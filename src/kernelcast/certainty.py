@@ -1,8 +1,8 @@
-"""What is certain of a kernel without a forecast, and the one way to ask a forecaster.
+"""Ask a forecaster, but only what is not certain.
 
-Every caller asks through `consult`, so that no forecast contradicts what is known. A kernel that
-does not compile has no other outcome. One that compiles has no chance of a compile error. A kernel
-is as fast as itself. A forecaster is not asked about what is certain, which saves its price.
+Every caller asks through `consult`, so that no forecast contradicts what is known: a kernel that
+does not compile fails, a kernel that compiles has no compile error, and a kernel is as fast as
+itself. A certain outcome is not asked for, which saves its price.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kernelcast.distribution import Distribution
 from kernelcast.protocols import Forecaster
 from kernelcast.types import SMALLEST_CLAIM_LOG2, Forecast, Query
 
-# The whole band lies below what may be called faster.
+# The whole band lies below the smallest speedup that may be claimed.
 _TIE = Distribution.normal(0.0, SMALLEST_CLAIM_LOG2 / 5.0)
 # A kernel that does not run has no speed, but every forecast has a density.
 _ANY_SPEED = Distribution.normal(0.0, 1.0)
@@ -22,10 +22,10 @@ _SAME = "nothing has changed but names, comments, layout or code that is never c
 
 
 def consult(forecaster: Forecaster, queries: Sequence[Query]) -> list[Forecast]:
-    """One forecast a query, in order, each in agreement with what is known of the kernels."""
+    """Return one forecast per query, in order, consistent with what is known of the kernels."""
     known = [_certain(query, forecaster.name) for query in queries]
-    asked = [query for query, certain in zip(queries, known, strict=True) if certain is None]
-    answers = iter(forecaster.forecast(asked) if asked else ())
+    uncertain = [query for query, certain in zip(queries, known, strict=True) if certain is None]
+    answers = iter(forecaster.forecast(uncertain) if uncertain else ())
     return [
         next(answers).given(query.evidence) if certain is None else certain
         for query, certain in zip(queries, known, strict=True)
@@ -33,7 +33,7 @@ def consult(forecaster: Forecaster, queries: Sequence[Query]) -> list[Forecast]:
 
 
 def _certain(query: Query, forecaster: str) -> Forecast | None:
-    """The forecast of a kernel that does not compile or is the anchor itself, else None."""
+    """Return the forecast for a kernel that does not compile or is the anchor itself."""
     failure = query.evidence.failure if query.evidence is not None else None
     if failure is None and not _is_same(query):
         return None
@@ -49,7 +49,7 @@ def _certain(query: Query, forecaster: str) -> Forecast | None:
 
 
 def _is_same(query: Query) -> bool:
-    """Whether candidate and anchor are one kernel, as far as their texts tell."""
+    """Whether candidate and anchor have the same canonical source and parameters."""
     candidate, anchor = query.candidate, query.anchor
     if candidate.id == anchor.id:
         return True

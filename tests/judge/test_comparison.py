@@ -98,8 +98,8 @@ def test_arms_share_proposals_and_noise_and_each_pays(store: Store) -> None:
         assert outcome.measured == state.spent[Resource.MEASUREMENTS] == 20
         assert state.cached == 0
         assert outcome.cost.device_s == pytest.approx(sum(each.device_s for each in measurements))
-        assert outcome.found[-1] == pytest.approx(outcome.log2_speedup)
-        assert outcome.course[-1][1] == pytest.approx(outcome.log2_speedup)
+        assert outcome.curve[-1] == pytest.approx(outcome.log2_speedup)
+        assert outcome.improvements[-1][1] == pytest.approx(outcome.log2_speedup)
     first = {seed: told(store, found.of("top_k")[seed])[REFERENCE] for seed in found.seeds}
     assert first[0] != first[1]  # noise is not shared across seeds
 
@@ -157,7 +157,7 @@ def test_an_interrupted_comparison_goes_on_to_the_same_end(store: Store, tmp_pat
     assert resumed.complete
 
     def outcomes(found: Comparison) -> list[tuple[Any, ...]]:
-        return [(each.arm, each.seed, each.kernel_id, each.found) for each in found.outcomes]
+        return [(each.arm, each.seed, each.kernel_id, each.curve) for each in found.outcomes]
 
     assert outcomes(resumed) == outcomes(whole)
 

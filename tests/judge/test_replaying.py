@@ -14,7 +14,6 @@ from kernelcast.forecasters.roofline import RooflineForecaster
 from kernelcast.judge.replaying import (
     Arm,
     Replayed,
-    missed_winners,
     replay_search,
     replay_space,
     summarise,
@@ -34,6 +33,7 @@ from kernelcast.types import (
     Kernel,
     View,
 )
+from search_replay import missed_winners  # benches are scripts: pytest has their folder on its path
 
 
 class EverySecond:
@@ -93,11 +93,11 @@ def recorded_search() -> tuple[Recording, list[Kernel]]:
 def test_a_space_is_searched_within_its_budget_and_charged_as_recorded(store: Store) -> None:
     found = replay_space(store, "r", space(), arm(MeasureAll()), measurements=5, seed=3)
     assert found.kind == "space"
-    assert (found.measured, found.offered, len(found.found)) == (5, 12, 5)
-    assert list(found.found) == sorted(found.found)
-    assert found.found[-1] <= 1.0
+    assert (found.measured, found.offered, len(found.curve)) == (5, 12, 5)
+    assert list(found.curve) == sorted(found.curve)
+    assert found.curve[-1] <= 1.0
     assert found.device_s >= 5 * 0.5
-    assert found.loss == pytest.approx(1.0 - found.found[-1])
+    assert found.loss == pytest.approx(1.0 - found.curve[-1])
 
 
 def test_measuring_all_of_a_search_loses_nothing(store: Store) -> None:
@@ -105,7 +105,7 @@ def test_measuring_all_of_a_search_loses_nothing(store: Store) -> None:
     found = replay_search(store, "r", recording, arm(MeasureAll()), kernels=kernels)
     assert (found.measured, found.offered) == (6, 6)
     assert found.loss == 0.0
-    assert found.found == pytest.approx((0.25, 0.5, 0.5, 0.5, 1.0, 1.0))
+    assert found.curve == pytest.approx((0.25, 0.5, 0.5, 0.5, 1.0, 1.0))
 
 
 def test_a_search_is_shown_in_order_and_what_is_not_measured_is_missed(store: Store) -> None:

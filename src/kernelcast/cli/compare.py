@@ -149,7 +149,7 @@ def compare(
         farm.close()
     facts = {"device": farm.device.id, "vary": kind, **_facts(found, device_usd_per_hour)}
     if found.seeds:
-        curves = {arm: [run.found for run in found.of(arm)] for arm in plan.arms}
+        curves = {arm: [run.curve for run in found.of(arm)] for arm in plan.arms}
         title = f"{plan.problem.name}: {measurements} measurements, {len(found.seeds)} seeds"
         figure = draw_comparison(curves, found.baseline, folder / "compare.png", title)
         facts["figure"] = str(figure.resolve())

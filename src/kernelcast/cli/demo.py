@@ -240,7 +240,7 @@ def _replay(name: str, seed: int, measurements: int) -> tuple[float, ...]:
         proposer=_pool(),
         until_best=True,
     )
-    return replayed.found
+    return replayed.curve
 
 
 def _replays(seeds: int, measurements: int, *, quiet: bool) -> dict[str, list[list[float]]]:

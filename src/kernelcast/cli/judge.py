@@ -348,7 +348,7 @@ def replay(
             found += _replays(store, table, each, arms, measurements, seeds)
     facts = {name: summarise([one for one in found if one.arm == name]) for name in policies}
     if figure is not None:
-        curves = {name: [one.found for one in found if one.arm == name] for name in policies}
+        curves = {name: [one.curve for one in found if one.arm == name] for name in policies}
         draw_found(curves, figure, f"{rows.name}: {len(wanted)} recordings")
     if as_json:
         click.echo(json.dumps({"rows": str(rows), "arms": facts}))

@@ -1,7 +1,7 @@
-"""Arms that differ in one part, compared: what each found and spent, and what that proves.
+"""Compare arms that differ in one part: what each finds and spends, and what that proves.
 
-Belongs here: running arms on the same problem through the one loop with as much as possible in
-common, and paired statistics over seeds. Nothing here decides or measures.
+Every arm runs on the same problem through the search loop with as much as possible in common. The
+statistics are paired over seeds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
+from itertools import count, takewhile
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ from kernelcast.types import (
 )
 
 ADVISED_SEEDS = 10
-TIE_LOG2 = math.log2(1.02)  # a difference below 2% is none that anybody would notice
+TIE_LOG2 = math.log2(1.02)  # a smaller difference counts as none
 _CONFIDENCE = 0.95
 _MOST_SEEDS_ADVISED = 200
 
@@ -48,10 +48,10 @@ _MOST_SEEDS_ADVISED = 200
 
 @dataclass(frozen=True)
 class Plan:
-    """What is compared: arms by name, each with its components, on one problem.
+    """A comparison to run: each arm searches the problem once per seed.
 
-    Each arm searches once a seed with so many measurements. What `components` leave out is the
-    default; backend and farm are lent by whoever runs the plan.
+    `arms` are the components of each arm by its name; a component that is missing is the default.
+    The backend and the farm come from the caller of `run_plan`.
     """
 
     problem: Problem
@@ -65,13 +65,13 @@ class Plan:
             raise SetupError("a comparison needs two arms or more, for example selective,top_k")
 
     def spec(self, arm: str, seed: int) -> RunSpec:
-        """How a run of this arm is put together. Nothing is reused unpaid."""
+        """Return the specification of a run, which pays for every measurement."""
         components = dict(self.arms[arm])
         return RunSpec(seed=seed, inspect=self.inspect, reuse=False, components=components)
 
     def run_name(self, arm: str, seed: int, farm: Farm) -> str:
-        """The name of a run, which changes with anything that its outcome depends on."""
-        stated = (
+        """Return the name of a run, with a hash of everything that its outcome depends on."""
+        identity = (
             self.problem.model_dump_json(),
             self.spec(arm, seed).model_dump_json(),
             str(self.measurements),
@@ -79,12 +79,12 @@ class Plan:
             farm.toolchain,
         )
         short = re.sub(r"\W+", "-", arm)[:40]
-        return f"{self.problem.name[:40]}-{short}-{seed}-{content_hash(' '.join(stated))[:10]}"
+        return f"{self.problem.name[:40]}-{short}-{seed}-{content_hash(' '.join(identity))[:10]}"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What was spent: seconds of the device, and dollars for models."""
+    """Device seconds, and dollars paid for models."""
 
     device_s: float = 0.0
     forecast_usd: float = 0.0
@@ -98,17 +98,17 @@ class Cost:
         )
 
     def usd(self, device_usd_per_hour: float) -> float:
-        """All of it in dollars, at this price of the device."""
+        """Return the total in dollars at this price of the device."""
         device_usd = self.device_s / 3600.0 * device_usd_per_hour
         return device_usd + self.forecast_usd + self.proposal_usd
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run of an arm: what it found (measured twice) and what it spent.
+    """One run of an arm.
 
-    `found[i]` is the best by `i + 1` measurements, `course` what had been spent when each new best
-    was confirmed. `unknown` where part of the cost is an upper bound.
+    `curve[i]` is the best log2 speedup after `i + 1` measurements. `improvements` are the cost so
+    far and the log2 speedup at each new best. `unknown` is true if the cost is an upper bound.
     """
 
     arm: str
@@ -116,8 +116,8 @@ class Outcome:
     run: str
     kernel_id: str
     log2_speedup: float
-    found: tuple[float, ...]
-    course: tuple[tuple[Cost, float], ...]
+    curve: tuple[float, ...]
+    improvements: tuple[tuple[Cost, float], ...]
     cost: Cost
     considered: int
     measured: int
@@ -125,20 +125,16 @@ class Outcome:
 
     @classmethod
     def of(cls, arm: str, seed: int, run: Run) -> Outcome:
-        """Read off a run's events."""
-        spent, best, unknown = Cost(), 0.0, False
-        course: list[tuple[Cost, float]] = []
+        """Read the outcome from a run's events."""
+        cost, best, unknown = Cost(), 0.0, False
+        improvements: list[tuple[Cost, float]] = []
         for event in run.events("settled", "measured"):
             if isinstance(event, Settled):
-                spent += event.spend
+                cost += event.spend
                 unknown |= event.unknown
-            elif (
-                isinstance(event, Measured)
-                and (confirmed := event.confirmed_log2) is not None
-                and confirmed > best
-            ):
-                best = confirmed
-                course.append((spent, best))
+            elif isinstance(event, Measured) and (event.confirmed_log2 or 0.0) > best:
+                best = event.confirmed_log2 or 0.0
+                improvements.append((cost, best))
         state = run.state
         return cls(
             arm=arm,
@@ -146,18 +142,18 @@ class Outcome:
             run=run.name,
             kernel_id=state.incumbent.kernel_id,
             log2_speedup=state.incumbent.log2_speedup,
-            found=tuple(best_so_far(run)),
-            course=tuple(course),
-            cost=spent,
+            curve=tuple(best_so_far(run)),
+            improvements=tuple(improvements),
+            cost=cost,
             considered=state.considered,
             measured=state.measured,
             unknown=unknown,
         )
 
-    def found_for(self, usd: float, device_usd_per_hour: float) -> float:
-        """Log2 speedup of the best that was confirmed before so much had been spent."""
-        within = (best for cost, best in self.course if cost.usd(device_usd_per_hour) <= usd)
-        return max(within, default=0.0)
+    def best_for(self, usd: float, device_usd_per_hour: float) -> float:
+        """Return the best log2 speedup that was confirmed within this cost."""
+        rate = device_usd_per_hour
+        return max((best for cost, best in self.improvements if cost.usd(rate) <= usd), default=0.0)
 
 
 RunsSearch = Callable[[Search, Budget, str], object]
@@ -171,10 +167,17 @@ def run_plan(
     tape: Tape[Proposals] | None = None,
     run: RunsSearch | None = None,
 ) -> Comparison:
-    """Run every arm with every seed; what the store holds complete is not run again.
+    """Run every arm with every seed, except for runs that the store holds complete.
 
-    A run that was cut short is made anew, from what had been measured of its seed so far. Ctrl-C
-    stops the run under way, which is then not counted. `run` runs one search under a title.
+    Ctrl-C ends the comparison; the interrupted run does not count. The next call repeats it, and
+    reuses the measurements of its seed.
+
+    Args:
+        plan: What to compare.
+        farm: Farm that measures; the caller closes it.
+        store: Store of the runs.
+        tape: Answers of models, for all arms.
+        run: Function that runs one search with a budget under a title.
     """
     tape = tape or Tape(Proposals)
     run = run or (lambda search, budget, _title: search.run(budget))
@@ -182,10 +185,10 @@ def run_plan(
     names = list(plan.arms)
     for seed in range(plan.seeds):
         known = _known(plan, farm, store, seed)
-        # Whoever comes first finds the machine as the last seed left it: they take turns.
+        # Each seed begins with another arm, because the first arm meets a colder machine.
         for arm in (*names[seed % len(names) :], *names[: seed % len(names)]):
-            name, is_done = _place(store, plan.run_name(arm, seed, farm))
-            if not is_done:
+            name, is_complete = _next_run(store, plan.run_name(arm, seed, farm))
+            if not is_complete:
                 spec = plan.spec(arm, seed)
                 parts = _parts(spec.components, SharedFarm(farm, known), seed, tape)
                 search = Search(plan.problem, parts, store, spec=spec, name=name)
@@ -198,10 +201,7 @@ def run_plan(
 
 
 def _known(plan: Plan, farm: Farm, store: Store, seed: int) -> dict[tuple[str, str], Measurement]:
-    """What the runs of this seed have measured, by purpose and kernel.
-
-    Never across seeds: they are to be independent of one another.
-    """
+    """Return the measurements of this seed by purpose and kernel; seeds stay independent."""
     known: dict[tuple[str, str], Measurement] = {}
     for arm in plan.arms:
         for name in _attempts(store, plan.run_name(arm, seed, farm)):
@@ -211,24 +211,20 @@ def _known(plan: Plan, farm: Farm, store: Store, seed: int) -> dict[tuple[str, s
     return known
 
 
-def _place(store: Store, base: str) -> tuple[str, bool]:
-    """The name under which a run is to be found or made, and whether it is there complete."""
+def _next_run(store: Store, base: str) -> tuple[str, bool]:
+    """Return the name of the complete run and True, or the name for a new run and False."""
     attempts = _attempts(store, base)
     for name in attempts:
-        ended = store.open_run(name).state.ended
-        if ended is not None and ended != INTERRUPTED:
+        if store.open_run(name).state.ended not in (None, INTERRUPTED):
             return name, True
     return (f"{base}-{len(attempts) + 1}" if attempts else base), False
 
 
 def _attempts(store: Store, base: str) -> list[str]:
-    """The runs of this name and its repetitions, oldest first."""
-    there = {info.name for info in store.runs()}
-    repeated = (f"{base}-{number}" for number in count(2))
-    found = [base] if base in there else []
-    while found and (name := next(repeated)) in there:
-        found.append(name)
-    return found
+    """Return the names of a run and its repetitions in the store, oldest first."""
+    stored = {info.name for info in store.runs()}
+    names = (base if number == 1 else f"{base}-{number}" for number in count(1))
+    return list(takewhile(stored.__contains__, names))
 
 
 def _parts(
@@ -252,9 +248,9 @@ def _parts(
 
 @dataclass(frozen=True)
 class Paired:
-    """Differences of two arms, seed by seed, in log2: their mean and its Student interval.
+    """Log2 differences of two arms, one per seed, with their mean and its Student interval.
 
-    A seed is won or lost by more than 2%.
+    `wins` and `losses` are the seeds in which the first arm did better or worse by more than 2%.
     """
 
     differences: tuple[float, ...]
@@ -264,27 +260,27 @@ class Paired:
 
     @classmethod
     def of(cls, differences: Sequence[float], confidence: float = _CONFIDENCE) -> Paired:
-        """From one difference a seed; of a single one, the interval is everything."""
-        mean, low, high = (float(each) for each in mean_interval(differences, confidence))
+        """Build from one difference per seed; a single one has an infinite interval."""
+        mean, low, high = map(float, mean_interval(differences, confidence))
         return cls(tuple(differences), mean, low, high)
 
     @property
     def wins(self) -> int:
-        """Seeds in which the first arm did better."""
-        return sum(each > TIE_LOG2 for each in self.differences)
+        """Seeds that the first arm won."""
+        return sum(difference > TIE_LOG2 for difference in self.differences)
 
     @property
     def losses(self) -> int:
-        """Seeds in which the second did."""
-        return sum(each < -TIE_LOG2 for each in self.differences)
+        """Seeds that the first arm lost."""
+        return sum(difference < -TIE_LOG2 for difference in self.differences)
 
     @property
     def ties(self) -> int:
-        """The others."""
+        """Seeds without a winner."""
         return len(self.differences) - self.wins - self.losses
 
     def verdict(self, arm: str, against: str) -> str:
-        """What may be said of it, in words; also that nothing may."""
+        """Return a one-sentence verdict, or 'no verdict'."""
         seeds = len(self.differences)
         if seeds < 2:
             return f"no verdict: {seeds} seeds in which all arms are complete tell nothing"
@@ -292,31 +288,30 @@ class Paired:
         counts = f"won {self.wins}, tied {self.ties} and lost {self.losses} of {seeds} seeds"
         few = "" if seeds >= ADVISED_SEEDS else f"; {seeds} seeds are few, take {ADVISED_SEEDS}"
         if self.low > -TIE_LOG2 and self.high < TIE_LOG2:
-            said = f"{arm} and {against} find the same, within 2%: {ratio}"
+            verdict = f"{arm} and {against} find the same, within 2%: {ratio}"
         elif self.low > 0.0 and self.wins > self.losses:
-            said = f"{arm} finds faster kernels than {against}: {ratio}"
+            verdict = f"{arm} finds faster kernels than {against}: {ratio}"
         elif self.high < 0.0 and self.losses > self.wins:
-            said = f"{arm} finds slower kernels than {against}: {ratio}"
+            verdict = f"{arm} finds slower kernels than {against}: {ratio}"
         else:
-            said = f"no verdict between {arm} and {against}: {ratio}{self._advice()}"
-        return f"{said}; {arm} {counts}{few}"
+            verdict = f"no verdict between {arm} and {against}: {ratio}{self._advice()}"
+        return f"{verdict}; {arm} {counts}{few}"
 
     def _advice(self) -> str:
-        """How many seeds might settle a difference of this size."""
+        """Say how many seeds might settle a difference of this size."""
         if not self.low <= 0.0 <= self.high:
             return ", but not in most seeds"
         spread = float(np.std(self.differences, ddof=1))
-        wanted = math.ceil((1.96 * spread / abs(self.mean)) ** 2) if self.mean else math.inf
-        if wanted > _MOST_SEEDS_ADVISED:
+        needed = math.ceil((1.96 * spread / abs(self.mean)) ** 2) if self.mean else math.inf
+        if needed > _MOST_SEEDS_ADVISED:
             return ", and more seeds would hardly tell them apart"
-        # What the interval misses by a little, as many seeds again may settle.
-        wanted = max(int(wanted), len(self.differences) + 1)
-        return f"; about {wanted} seeds would settle a difference of this size"
+        needed = max(int(needed), len(self.differences) + 1)
+        return f"; about {needed} seeds would settle a difference of this size"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What all arms found; statistics are over the seeds in which every arm is complete."""
+    """The outcomes of all arms; statistics use the seeds in which every arm is complete."""
 
     plan: Plan
     outcomes: tuple[Outcome, ...]
@@ -324,17 +319,17 @@ class Comparison:
     @cached_property
     def seeds(self) -> tuple[int, ...]:
         """Seeds in which every arm is complete."""
-        arms = Counter(each.seed for each in self.outcomes)
+        arms = Counter(outcome.seed for outcome in self.outcomes)
         return tuple(sorted(seed for seed, runs in arms.items() if runs == len(self.plan.arms)))
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to run."""
+        """True if no run is left."""
         return len(self.seeds) == self.plan.seeds
 
     @property
     def baseline(self) -> str:
-        """The arm that the others are held against: the last."""
+        """The last arm, against which the others are compared."""
         return list(self.plan.arms)[-1]
 
     @property
@@ -343,24 +338,26 @@ class Comparison:
         return list(self.plan.arms)[:-1]
 
     def of(self, arm: str) -> list[Outcome]:
-        """The runs of an arm, one a complete seed, in the seeds' order."""
-        runs = (each for each in self.outcomes if each.arm == arm and each.seed in self.seeds)
-        return sorted(runs, key=lambda each: each.seed)
+        """Return the outcomes of an arm in the order of the complete seeds."""
+        runs = (run for run in self.outcomes if run.arm == arm and run.seed in self.seeds)
+        return sorted(runs, key=lambda run: run.seed)
 
     def at_equal_measurements(self, arm: str) -> Paired:
-        """What an arm finds more than the baseline with as many measurements."""
-        pairs = zip(self.of(arm), self.of(self.baseline), strict=True)
-        return self._paired([ours.log2_speedup - theirs.log2_speedup for ours, theirs in pairs])
+        """Compare an arm with the baseline after as many measurements."""
+        return self._paired(arm, lambda ours, theirs: ours.log2_speedup - theirs.log2_speedup)
 
     def at_equal_cost(self, arm: str, device_usd_per_hour: float) -> Paired:
-        """The same where both may spend what the cheaper of the two runs cost in all."""
+        """Compare an arm with the baseline, each at the total cost of the cheaper run."""
         rate = device_usd_per_hour
-        differences = []
-        for ours, theirs in zip(self.of(arm), self.of(self.baseline), strict=True):
-            usd = min(ours.cost.usd(rate), theirs.cost.usd(rate))
-            differences.append(ours.found_for(usd, rate) - theirs.found_for(usd, rate))
-        return self._paired(differences)
 
-    def _paired(self, differences: Sequence[float]) -> Paired:
-        # Of several intervals at once, all are to hold with the confidence stated.
-        return Paired.of(differences, 1.0 - (1.0 - _CONFIDENCE) / len(self.challengers))
+        def difference(ours: Outcome, theirs: Outcome) -> float:
+            usd = min(ours.cost.usd(rate), theirs.cost.usd(rate))
+            return ours.best_for(usd, rate) - theirs.best_for(usd, rate)
+
+        return self._paired(arm, difference)
+
+    def _paired(self, arm: str, difference: Callable[[Outcome, Outcome], float]) -> Paired:
+        pairs = zip(self.of(arm), self.of(self.baseline), strict=True)
+        # All intervals together hold with the confidence (Bonferroni).
+        confidence = 1.0 - (1.0 - _CONFIDENCE) / len(self.challengers)
+        return Paired.of([difference(*pair) for pair in pairs], confidence)

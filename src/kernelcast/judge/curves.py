@@ -1,4 +1,4 @@
-"""Curves of best so far, as numbers: what runs found by how many measurements, and their means."""
+"""Curves of the best kernel found by number of measurements, and their means."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from scipy.special import stdtrit
 from kernelcast.events import Measured
 from kernelcast.store import Run
 
+Floats = NDArray[np.float64]
+
 
 def best_so_far(run: Run) -> list[float]:
-    """Log2 speedup of the best kernel after each measurement of the search.
+    """Return the log2 speedup of the best kernel after each measurement of the search.
 
-    A kernel counts with its confirmation, the second measurement; the first was picked for being
-    high. One that was never confirmed never was the best.
+    Only the second measurement of a kernel, the confirmation, counts: the first was selected for
+    being high.
     """
     measured: list[str] = []
     confirmed: dict[str, float] = {}
@@ -27,23 +29,17 @@ def best_so_far(run: Run) -> list[float]:
             measured.append(key)
         elif event.confirmed_log2 is not None:
             confirmed[key] = event.confirmed_log2
-    curve: list[float] = []
-    best = 0.0
-    for key in measured:
-        best = max(best, confirmed.get(key, 0.0))
-        curve.append(best)
-    return curve
+    bests = np.maximum.accumulate([0.0, *(confirmed.get(key, 0.0) for key in measured)])
+    return [float(best) for best in bests[1:]]
 
 
-def drawn_out(curves: Sequence[Sequence[float]], length: int) -> NDArray[np.float64]:
-    """Curves of best so far, all of one length: who ended early has found what they have found."""
+def drawn_out(curves: Sequence[Sequence[float]], length: int) -> Floats:
+    """Pad short curves with their last value."""
     return np.array([np.pad(curve, (0, length - len(curve)), mode="edge") for curve in curves])
 
 
-def mean_interval(
-    rows: ArrayLike, confidence: float = 0.95
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """The mean over rows with Student's interval; of a single row, the interval is everything."""
+def mean_interval(rows: ArrayLike, confidence: float = 0.95) -> tuple[Floats, Floats, Floats]:
+    """Return the mean over rows and Student's interval, which is infinite for a single row."""
     values = np.asarray(rows, dtype=float)
     count = len(values)
     mean = values.mean(axis=0) if count else np.full(values.shape[1:], np.nan)

@@ -1,8 +1,4 @@
-"""A pool of kernels in the order in which they deserve a measurement, and where to cut it.
-
-Belongs here: from forecasts of a whole pool to an order, each kernel's chance to be the fastest,
-and how many to measure. How forecasts come about and how kernels are measured does not.
-"""
+"""Order a pool of kernels by their chance to be the fastest, and say how many to measure."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Ranked:
-    """A kernel of the pool. `chance` is that of being the fastest; those of a pool sum to 1."""
+    """A kernel of the pool; `chance` is its chance to be the fastest (they sum to 1)."""
 
     label: str
     kernel: Kernel
@@ -33,13 +29,13 @@ class Ranked:
 
     @property
     def is_ruled_out(self) -> bool:
-        """Whether it is certain that measuring it would be a waste."""
+        """True if a measurement would certainly be wasted."""
         return _is_ruled_out(self.forecast)
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How many of the first are to be measured, and why."""
+    """How many of the first kernels to measure, their chance to hold the fastest, and why."""
 
     count: int
     chance: float
@@ -56,17 +52,22 @@ class Ranking:
     def of(
         cls, labels: Sequence[str], kernels: Sequence[Kernel], forecasts: Sequence[Forecast]
     ) -> Ranking:
-        """Order a pool by each kernel's chance to be its fastest.
+        """Order a pool by the chance to be its fastest.
 
-        Exactly, that chance would need every forecast's joint distribution. Used is the speed that
-        one kernel of the pool is expected to exceed; a kernel's chance is its own to exceed it.
+        The exact chance would need the joint distribution of all forecasts. Instead, find the
+        speed that one kernel of the pool is expected to exceed. The chance of a kernel is in
+        proportion to its probability to exceed that speed.
         """
         if not kernels:
             return cls(())
         chances = _chances(forecasts)
-        # Deep in the list the chances underflow: there the forecast's own centre decides.
-        promising, centres = np.array([_promise(each) for each in forecasts]).T
-        order = np.lexsort((-centres, -chances, -promising))
+        # The chances of the last kernels underflow: the forecasts themselves order them.
+        ruled_out = np.array([_is_ruled_out(forecast) for forecast in forecasts])
+        promise = [
+            forecast.against_reference().quantile(0.9) + math.log2(max(forecast.p_ok, 1e-12))
+            for forecast in forecasts
+        ]
+        order = np.lexsort((-np.array(promise), -chances, ruled_out)).tolist()
         return cls(
             tuple(
                 Ranked(labels[at], kernels[at], forecasts[at], float(chances[at])) for at in order
@@ -74,27 +75,31 @@ class Ranking:
         )
 
     def cut(self, *, share: float | None = None, miss: float | None = None) -> Cut:
-        """The first `share` of the pool, or so many that the fastest is missed with P <= `miss`.
+        """Say how many to measure; kernels that are ruled out do not count.
 
-        The latter takes the forecasts at their word: it holds as far as they are calibrated. What
-        is ruled out is not counted.
+        Args:
+            share: Share of the pool to measure.
+            miss: In place of `share`: largest chance to leave out the fastest. It holds as far as
+                the forecasts are calibrated.
+
+        Raises:
+            SetupError: None or both are stated, or one is out of its range.
         """
-        if (share is None) == (miss is None):
-            raise SetupError("state either a share of the pool or a chance to miss its fastest")
-        total = len(self.members)
         contenders = sum(not member.is_ruled_out for member in self.members)
-        running = np.cumsum([each.chance for each in self.members])
-        if share is not None:
+        running = np.cumsum([member.chance for member in self.members])
+        if share is not None and miss is None:
             if not 0.0 < share <= 1.0:
                 raise SetupError("a share lies above 0 and is at most 1")
-            count = min(math.ceil(share * total), contenders)
-            reason = f"{share:.3g} of {total}"
-        else:
-            assert miss is not None
+            wanted = math.ceil(share * len(self.members))
+            reason = f"{share:.3g} of {len(self.members)}"
+        elif miss is not None and share is None:
             if not 0.0 < miss < 1.0:
                 raise SetupError("a chance to miss the fastest lies between 0 and 1")
-            count = min(contenders, int(np.searchsorted(running, 1.0 - miss)) + 1)
+            wanted = int(np.searchsorted(running, 1.0 - miss)) + 1
             reason = f"the fewest that leave the fastest out with a chance of at most {miss:.3g}"
+        else:
+            raise SetupError("state either a share of the pool or a chance to miss its fastest")
+        count = min(wanted, contenders)
         if not count:
             return Cut(count=0, chance=0.0, reason="none of them is worth a measurement")
         chance = float(running[count - 1])
@@ -109,17 +114,11 @@ def _is_ruled_out(forecast: Forecast) -> bool:
     return not forecast.p_ok or bool(forecast.objection)
 
 
-def _promise(forecast: Forecast) -> tuple[bool, float]:
-    """The order of what cannot be told apart by its chance: larger is better."""
-    fast = forecast.against_reference().quantile(0.9)
-    return not _is_ruled_out(forecast), fast + math.log2(max(forecast.p_ok, 1e-12))
-
-
 def _chances(forecasts: Sequence[Forecast]) -> Floats:
-    densities = [each.against_reference() for each in forecasts]
-    p_ok = np.array([0.0 if _is_ruled_out(each) else each.p_ok for each in forecasts])
+    densities = [forecast.against_reference() for forecast in forecasts]
+    p_ok = np.array([0.0 if _is_ruled_out(one) else one.p_ok for one in forecasts])
     if p_ok.sum() <= 1.0:
-        # Not one kernel is expected to run: what runs at all is the fastest.
+        # At most one kernel is expected to run: a kernel that runs at all is the fastest.
         return np.asarray(p_ok / max(p_ok.sum(), 1e-300))
 
     def above(speeds: Floats) -> Floats:
@@ -129,8 +128,7 @@ def _chances(forecasts: Sequence[Forecast]) -> Floats:
     high = max(density.knots[-1] for density in densities)
     for _ in range(_REFINEMENTS):
         speeds = np.linspace(low, high, _GRID)
-        expected = above(speeds).sum(axis=0)
-        at = int(np.flatnonzero(expected > 1.0)[-1])
+        at = int(np.flatnonzero(above(speeds).sum(axis=0) > 1.0)[-1])
         low, high = speeds[at], speeds[min(at + 1, _GRID - 1)]
-    found = above(np.array([low]))[:, 0]
-    return np.asarray(found / found.sum())
+    chances = above(np.array([low]))[:, 0]
+    return np.asarray(chances / chances.sum())

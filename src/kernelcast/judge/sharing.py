@@ -1,8 +1,4 @@
-"""What the arms of a comparison have in common: proposals, a model's answers, timing noise.
-
-Belongs here: parts that stand in front of other parts, so that arms are served the same wherever
-they ask the same.
-"""
+"""Give the arms of a comparison the same proposals, model answers and timing noise."""
 
 from __future__ import annotations
 
@@ -14,9 +10,7 @@ from kernelcast.protocols import Farm, Proposer
 from kernelcast.tape import Tape
 from kernelcast.types import (
     Device,
-    Evidence,
     Job,
-    Kernel,
     Measurement,
     Problem,
     ProposalRequest,
@@ -26,21 +20,20 @@ from kernelcast.types import (
     content_hash,
 )
 
-_DRAWS = 30  # of a stream, before it is taken to hold nothing new
+_DRAWS = 30  # attempts to draw a new child from a stream
 
 
 class SharedProposer:
-    """A proposer whose children are numbered by parent, so that arms are served the same ones.
+    """A proposer that gives every arm the same children of the same parent.
 
-    Child number n of a parent is drawn with a seed of its own, which depends on the run's seed, the
-    parent and n alone: not on how many children an arm asks for at once, nor on what it did before.
-    Arms that come to the same parent get the same children, in the same order; under parents that
-    only one of them has, there is nothing to share.
+    Child number n of a parent is drawn with a seed that depends on the run's seed, the parent and
+    n alone. It does not depend on how many children an arm asks for at once, or on what it did
+    before.
 
-    An answer that takes a model (`concurrency` above 0) cannot be drawn again: it is kept on the
-    `tape` and served to every arm that asks the same, at its recorded cost. The same means parent,
-    partner, repair and what the history tells, else one arm would learn from what another measured.
-    `identity` says which proposer it was.
+    The answer of a model (`concurrency` above 0) cannot be drawn again. It is kept on the `tape`
+    and given, at its recorded cost, to every arm with the same request: the same parent, partner,
+    repair and history. Without the history, an arm would learn from the measurements of another.
+    `identity` tells proposers apart that share a tape.
     """
 
     def __init__(
@@ -58,24 +51,24 @@ class SharedProposer:
         self._lock = threading.Lock()
 
     def quote(self, request: ProposalRequest) -> Spend:
-        """What asking the proposer itself could cost."""
+        """Return the quote of the proposer itself."""
         return self._inner.quote(request)
 
     def propose(self, request: ProposalRequest) -> Proposals:
-        """The next children of this parent."""
+        """Return the next children of this parent."""
         answers: list[Proposals] = []
         for _ in range(request.count):
             answers.append(self._next(request))
             if answers[-1].exhausted:
                 break
         return Proposals(
-            kernels=tuple(kernel for each in answers for kernel in each.kernels),
-            claims={key: claim for each in answers for key, claim in each.claims.items()},
-            missed=tuple(attempt for each in answers for attempt in each.missed),
-            usage=Usage.total(each.usage for each in answers),
-            # One kernel less than was wished for is not the end of them.
-            exhausted=answers[-1].exhausted and not any(each.kernels for each in answers),
-            failure="; ".join(each.failure for each in answers if each.failure),
+            kernels=tuple(kernel for answer in answers for kernel in answer.kernels),
+            claims={key: claim for answer in answers for key, claim in answer.claims.items()},
+            missed=tuple(attempt for answer in answers for attempt in answer.missed),
+            usage=Usage.total(answer.usage for answer in answers),
+            # The pool is exhausted only if no kernel came at all.
+            exhausted=answers[-1].exhausted and not any(answer.kernels for answer in answers),
+            failure="; ".join(answer.failure for answer in answers if answer.failure),
         )
 
     def _next(self, request: ProposalRequest) -> Proposals:
@@ -87,20 +80,19 @@ class SharedProposer:
                 self._drawn[stream] += 1
                 ordinal = self._drawn.total() - 1
             key = content_hash(f"{self._seed} {stream} {number}")
-            asked = request.model_copy(
+            single = request.model_copy(
                 update={
                     "count": 1,
                     "seed": int(key[:15], 16),
                     "ordinal": ordinal,
                     "proposed": ordinal,
-                    # Where an arm finds nothing new any more, it must look further afield than
-                    # its streams would, and shares them no longer.
+                    # An arm that finds nothing new has to look further afield than its streams.
                     "fruitless": max(fruitless, request.fruitless),
                 }
             )
             if self.concurrency:
-                return self._recorded(f"{self._identity} {key}", asked)
-            answer = self._inner.propose(asked)
+                return self._recorded(f"{self._identity} {key}", single)
+            answer = self._inner.propose(single)
             new = {kernel.id for kernel in answer.kernels} - self._served[stream]
             self._served[stream] |= new
             if new or answer.exhausted:
@@ -116,29 +108,23 @@ class SharedProposer:
 
 
 class SharedFarm:
-    """A farm that measures a kernel once a seed and tells every arm the same of it.
+    """A farm that measures a kernel once per seed and gives every arm the same measurement.
 
-    Timing noise is then common to the arms. Each is still charged what the measurement took: the
-    loop reserves and settles as ever, which reuse through the store's cache would not.
+    The arms then share the timing noise. The loop still charges each arm for the measurement, which
+    it would not do for a hit in the store's cache.
     """
 
     def __init__(self, farm: Farm, known: dict[tuple[str, str], Measurement]) -> None:
         self.slots = farm.slots
         self.device: Device = farm.device
         self.toolchain = farm.toolchain
+        self.quote = farm.quote
+        self.inspect = farm.inspect
         self._farm = farm
         self._known = known
 
-    def quote(self, problem: Problem) -> Spend:
-        """The most that one job can cost, measured before or not."""
-        return self._farm.quote(problem)
-
-    def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
-        """Compile only, now."""
-        return self._farm.inspect(problem, kernel)
-
     def submit(self, problem: Problem, job: Job) -> Future[Measurement]:
-        """Measure, or recall what was measured of this kernel for the same purpose."""
+        """Measure, or return the known measurement of this kernel for the same purpose."""
         key = (job.purpose, job.kernel.id)
         if key in self._known:
             recalled: Future[Measurement] = Future()
@@ -154,19 +140,18 @@ class SharedFarm:
         return future
 
     def close(self) -> None:
-        """The farm is lent: it goes on to the next run."""
+        """Do nothing: the farm goes on to the next run."""
 
 
 def _stream(request: ProposalRequest, *, informed: bool) -> str:
-    """What a child is drawn from: the parent and, for a model, all that it is told beside it."""
+    """Return what a child depends on: the parent and, for a model, the rest of the request."""
     if not informed:
         return request.parent.id
-    told = [
-        # Amounts are measured, and never twice the same: steps of a quarter are enough to say
-        # whether two arms know the same.
-        (each.claim.idea, each.outcome, each.measured, round(4.0 * (each.log2_change or 0.0)))
-        for each in request.history
+    history = [
+        # Measured changes are never twice the same: quarters tell whether arms know the same.
+        (entry.claim.idea, entry.outcome, entry.measured, round(4.0 * (entry.log2_change or 0.0)))
+        for entry in request.history
     ]
     repair = request.repair and (request.repair.kernel.id, request.repair.complaint)
     partner = request.partner and request.partner.id
-    return repr((request.parent.id, request.parent_measured, partner, repair, told))
+    return repr((request.parent.id, request.parent_measured, partner, repair, history))
