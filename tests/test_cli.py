@@ -139,9 +139,15 @@ def test_forecast_asks_as_it_is_told(tmp_path: Path) -> None:
     (tmp_path / "b.cpp").write_text("int b = 1;\n")
     with ScriptedServer(Reply("no")) as server:
         asked = ["forecast", "a.cpp", "b.cpp", "--base-url", server.base_url, "--model", "m"]
-        told = invoke(*asked, "--samples", "2", "--bins", "paper", "--set", "max_output_tokens=77")
-        unset = invoke(*asked, "--set", "temperature=null", "--set", "output_limit=max_tokens")
-        wrong = [invoke(*asked, "--set", each).output for each in ("nonsense", "nonsense=1")]
+        told = invoke(
+            *asked, "--samples", "2", "--bins", "paper", "--set", "forecaster.max_output_tokens=77"
+        )
+        sets = ("forecaster.temperature=null", "forecaster.output_limit=max_tokens")
+        unset = invoke(*asked, "--set", sets[0], "--set", sets[1])
+        wrong = [
+            invoke(*asked, "--set", setting).output
+            for setting in ("nonsense", "nonsense=1", "policy.k=1", "forecaster.nonsense=1")
+        ]
     assert "the answer could not be read" in told.output
     assert "far faster" in told.output
     assert "tie" not in told.output
@@ -149,9 +155,10 @@ def test_forecast_asks_as_it_is_told(tmp_path: Path) -> None:
     assert [each.get("temperature") for each in server.requests] == [1.0, 1.0, None]
     assert server.requests[0]["max_tokens"] == 77
     assert unset.exit_code == 0
-    assert "--set takes OPTION=VALUE" in wrong[0]
-    assert "nonsense" in wrong[1]
-    assert "Traceback" not in wrong[1]
+    assert "--set takes KEY=VALUE" in wrong[0]
+    assert "unknown keys ['nonsense']; known: ['forecaster']" in wrong[1]
+    assert "unknown keys ['policy']; known: ['forecaster']" in wrong[2]
+    assert "nonsense: Extra inputs are not permitted" in wrong[3]
 
 
 def test_forecast_tells_the_model_what_compiling_shows(tmp_path: Path) -> None:

@@ -12,23 +12,13 @@ from click.testing import CliRunner, Result
 
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.cli import main
-from kernelcast.cli.compare import _arms, _component
+from kernelcast.cli.compare import _arms
 from kernelcast.errors import SetupError
+from kernelcast.parts import part_spec, read_run
+from kernelcast.problems import load_problem
 from kernelcast.types import Effort, Kernel, Measurement, Problem, Timing
 
 pytestmark = pytest.mark.measures
-
-ENDPOINT = {
-    "base_url": None,
-    "model": None,
-    "api_key_env": "KEY",
-    "usd_per_million_input_tokens": None,
-    "usd_per_million_output_tokens": None,
-    "ask": "reasoned",
-    "samples": 1,
-    "bins": "default",
-    "more": (),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +58,8 @@ def made_up(
 
 def test_a_comparison_is_told_drawn_and_not_run_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     command = (
-        *("compare", "softmax", "--vary", "policy=selective:pool_size=4,measure_all"),
+        *("compare", "softmax", "--arm", "policy=selective policy.pool_size=4"),
+        *("--arm", "policy=measure_all"),
         *("--seeds", "2", "-n", "3", "--forecaster", "roofline", "--out", "compared"),
     )
     monkeypatch.setattr(CppBackend, "measure", made_up)
@@ -91,7 +82,7 @@ def test_a_comparison_is_told_drawn_and_not_run_twice(monkeypatch: pytest.Monkey
     facts = json.loads(again.stdout)
     assert facts == json.loads(Path("compared/compare.json").read_text())
     assert facts["complete"]
-    assert list(facts["arms"]) == ["selective:pool_size=4", "measure_all"]
+    assert list(facts["arms"]) == ["selective pool_size=4", "measure_all"]
     for row in facts["arms"].values():
         assert row["measured"] == 6
         assert len(row["speedups"]) == 2
@@ -99,7 +90,7 @@ def test_a_comparison_is_told_drawn_and_not_run_twice(monkeypatch: pytest.Monkey
         assert row["device_s"] >= 2.5
         assert row["total_usd"] == pytest.approx(row["device_s"] / 3600.0, abs=1e-6)
     (pair,) = facts["pairs"]
-    assert (pair["arm"], pair["against"]) == ("selective:pool_size=4", "measure_all")
+    assert (pair["arm"], pair["against"]) == ("selective pool_size=4", "measure_all")
     told = pair["equal_measurements"]
     assert told["won"] + told["tied"] + told["lost"] == 2
     assert told["low"] <= told["gain"] <= told["high"]
@@ -140,12 +131,12 @@ def test_ctrl_c_leaves_what_is_done_and_says_how_to_go_on(monkeypatch: pytest.Mo
 def test_mistakes_end_in_one_line_that_names_the_fix() -> None:
     for vary, words in {
         "backend=cpp,cuda": "one of policy, strategy, forecaster, proposer",
-        "policy": "PART=ARM,ARM",
+        "policy": "two arms or more",
         "policy=selective": "two arms or more",
         "policy=selective,selective": "none of them twice",
         "proposer=llm,template": "--base-url and --model",
         "policy=nope,selective": "no policy is called 'nope'",
-        "policy=selective:nope=1,top_k": "cannot build policy 'selective'",
+        "policy.nope=1,2": "unknown policy.nope; known: policy.audit_share",
     }.items():
         found = invoke("compare", "softmax", "--vary", vary)
         assert found.exit_code == 1, vary
@@ -154,32 +145,40 @@ def test_mistakes_end_in_one_line_that_names_the_fix() -> None:
     assert "leave out --policy" in both.stderr
 
 
-def test_arms_are_read_with_their_options() -> None:
-    kind, arms = _arms("policy=selective:pool_size=8:turnover=2,top_k,measure_all")
+def test_arms_are_stated_by_settings() -> None:
+    kind, arms = _arms(None, ("policy=selective policy.pool_size=8", "policy=top_k"))
     assert kind == "policy"
-    assert arms == ["selective:pool_size=8:turnover=2", "top_k", "measure_all"]
-    spec = _component("policy", arms[0], ENDPOINT)
-    assert (spec.name, spec.options) == ("selective", {"pool_size": 8, "turnover": 2})
-    _, nested = _arms('forecaster=cascade:stages=[{"name":"trees"},{"name":"roofline"}],trees')
-    assert nested[1:] == ["trees"]
-    stages = _component("forecaster", nested[0], ENDPOINT).options["stages"]
-    assert stages == [{"name": "trees"}, {"name": "roofline"}]
+    assert arms["selective pool_size=8"] == {"policy": "selective", "policy.pool_size": 8}
+    assert arms["top_k"] == {"policy": "top_k"}
+    _, options = _arms("policy.audit_share=0.1,0.2", ())
+    assert list(options) == ["audit_share=0.1", "audit_share=0.2"]
+    stages = """forecaster=cascade 'forecaster.stages=[{"name": "trees"}, {"name": "roofline"}]'"""
+    _, nested = _arms(None, (stages, "forecaster=trees"))
+    cascade, _ = nested.values()
+    assert cascade["forecaster.stages"] == [{"name": "trees"}, {"name": "roofline"}]
+    with pytest.raises(SetupError, match="not in policy and strategy"):
+        _arms(None, ("policy=top_k", "strategy=greedy"))
 
 
 def test_models_differ_by_their_options() -> None:
-    _, arms = _arms("proposer=llm:model=small:temperature=0.5,llm:model=large")
-    stated = {**ENDPOINT, "base_url": "http://localhost:8000/v1", "more": ("concurrency=4",)}
-    small, large = (_component("proposer", arm, stated) for arm in arms)
-    assert (small.options["model"], large.options["model"]) == ("small", "large")
-    assert small.options["temperature"] == 0.5
-    assert "ask" not in large.options
-    assert large.options["concurrency"] == 4
-    text = "llm:base_url=http://localhost:9/v1:model=m:samples=3"
-    forecaster = _component("forecaster", text, ENDPOINT)
-    assert forecaster.options["base_url"] == "http://localhost:9/v1"
-    assert (forecaster.options["samples"], forecaster.options["temperature"]) == (3, 1.0)
+    _, arms = _arms(None, ("proposer.model=small proposer.temperature=0.5", "proposer.model=large"))
+    model = {"base_url": "http://localhost:8000/v1", "ask": "direct"}
+    shared = {"proposer": "llm", "proposer.concurrency": 4}
+    small, large = (
+        read_run({**shared, **arm}, problem=load_problem("softmax"), model=model).spec.components
+        for arm in arms.values()
+    )
+    assert small["proposer"].options == {
+        "base_url": "http://localhost:8000/v1",
+        "model": "small",
+        "temperature": 0.5,
+        "concurrency": 4,
+    }
+    assert large["proposer"].options["model"] == "large"
+    asked = part_spec("forecaster", {"name": "llm", "model": "m", "samples": 3}, model)
+    assert (asked.options["temperature"], asked.options["ask"]) == (1.0, "direct")
     with pytest.raises(SetupError, match="--base-url and --model"):
-        _component("proposer", "llm:model=m", ENDPOINT)
+        part_spec("proposer", {"name": "llm", "model": "m"})
 
 
 def test_a_wrong_arm_is_refused_before_another_one_has_run(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_a_model_ranks_and_is_asked_as_told() -> None:
     with ScriptedServer(letters({"M": 1.0}), Reply("no")) as server:
         at = ("k", "--base-url", server.base_url, "--model", "m")
         found = told(*at, "--ask", "direct")
-        told(*at, "--samples", "2", "--bins", "paper", "--set", "max_output_tokens=77")
+        told(*at, "--samples", "2", "--bins", "paper", "--set", "forecaster.max_output_tokens=77")
         wrong = invoke("rank", *at, "--set", "nonsense")
     assert found["forecaster"] == "llm"
     assert found["order"][0]["median_speedup"] > 4.0
@@ -191,7 +191,7 @@ def test_a_model_ranks_and_is_asked_as_told() -> None:
     ]
     assert bins == [False, False]
     assert wrong.exit_code == 1
-    assert "--set takes OPTION=VALUE" in wrong.stderr
+    assert "--set takes KEY=VALUE" in wrong.stderr
 
 
 def test_a_folder_without_a_reference_is_told() -> None:

@@ -128,7 +128,7 @@ def test_the_file_that_init_writes_is_read_and_options_override_it(tmp_path: Pat
     store = str(tmp_path / "s.db")
     result = invoke(
         "search", "--config", str(tmp_path / config), "-n", "1", "--pool", "4", "--store", store,
-        "--policy", "top_k", "--json",
+        "--policy", "top_k", "--set", "policy.k=2", "--json",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     with Store.open(store) as opened:
@@ -137,7 +137,7 @@ def test_the_file_that_init_writes_is_read_and_options_override_it(tmp_path: Pat
     assert started.problem.name == "mine"
     assert started.spec.seed == 7
     assert started.spec.components["policy"].name == "top_k"
-    assert started.spec.components["policy"].options == {"pool_size": 4}
+    assert started.spec.components["policy"].options == {"pool_size": 4, "k": 2}
     assert started.spec.components["forecaster"].name == "trees"
 
 
@@ -146,7 +146,12 @@ def test_the_file_that_init_writes_is_read_and_options_override_it(tmp_path: Pat
     [
         ("problem = ", "cannot be read"),
         ('problem = "softmax"\npolicies = 1\n', "unknown keys ['policies']"),
-        ('problem = "softmax"\npolicy = "top_k"\n', 'write [policy] and below it name = "top_k"'),
+        ('problem = "softmax"\npolicy = "topk"\n', "no policy is called 'topk'"),
+        ('problem = "softmax"\n[policy]\nsize = 4\n', "unknown policy.size; known: policy."),
+        ('problem = "softmax"\n[policy]\npool_size = "4"\n', "policy.pool_size is a value of type"),
+        ('problem = "softmax"\n[budget]\nhours = 4\n', "a budget has the caps candidates"),
+        ('problem = "softmax"\nseed = "x"\n', "seed: Input should be a valid integer"),
+        ("problem = 1\n", "problem is a text"),
         ('problem = "nowhere"\n', "neither a folder nor a bundled problem"),
         ("seed = 1\n", "name a problem"),
         ('problem = "softmax"\n[budget]\nmeasurements = -1\n', "greater than or equal to 0"),
@@ -157,6 +162,25 @@ def test_a_wrong_file_is_refused_with_a_sentence(text: str, words: str) -> None:
     result = invoke("search", "--config", "search.toml")
     assert result.exit_code == 1
     assert words in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("nonsense", "--set takes KEY=VALUE"),
+        ("nonsense=1", "unknown keys ['nonsense']; known: ['backend', 'budget'"),
+        ("policy.nonsense=1", "unknown policy.nonsense; known: policy.audit_share"),
+        ("policy.audit_share=much", "policy.audit_share is a value of type float, not 'much'"),
+        ("budget.measurements=-1", "a cap must be a number from 0 on"),
+        ("seed.x=1", "seed: Input should be a valid integer"),
+        ("problem.x=1", "problem is stated as a value already"),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_anything_runs(setting: str, words: str) -> None:
+    result = invoke("search", "softmax", "--set", setting)
+    assert result.exit_code == 1
+    assert words in result.output
+    assert not Path(".kernelcast").exists()
 
 
 def test_a_problem_and_a_file_exclude_each_other() -> None:

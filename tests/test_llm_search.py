@@ -33,7 +33,7 @@ def test_a_search_with_forecasts_of_the_real_small_model_runs_to_its_end(
     runner = CliRunner()
     assert runner.invoke(main, ["init", "mine"]).exit_code == 0
     command = (
-        "search mine --name r --forecaster llm --model smollm2 --ask direct --set timeout_s=1800 "
+        "search mine --name r --forecaster llm --model smollm2 --ask direct --set forecaster.timeout_s=1800 "
         "--candidates 2 --pool 2 --json --base-url"
     )
     result = runner.invoke(main, [*command.split(), small_model], catch_exceptions=False)
@@ -100,7 +100,8 @@ def test_both_parts_on_one_endpoint_from_the_command_line() -> None:
 
     with ScriptedServer(answer) as server:
         command = "search softmax --forecaster llm --proposer llm --model m --candidates 4 --pool 2"
-        more = ["--set", "output_limit=max_completion_tokens"]
+        limit = "output_limit=max_completion_tokens"
+        more = ["--set", f"forecaster.{limit}", "--set", f"proposer.{limit}"]
         result = CliRunner().invoke(
             main,
             [*command.split(), "--json", "--base-url", server.base_url, *more],
@@ -117,7 +118,7 @@ def test_both_parts_on_one_endpoint_from_the_command_line() -> None:
 def test_a_search_asks_as_it_is_told_and_records_how() -> None:
     with ScriptedServer(letters({"L": 1.0})) as server:
         command = "search softmax --name r --forecaster llm --model m --candidates 2 --pool 2"
-        asked = "--inspect --ask direct --bins paper --set temperature=null --json"
+        asked = "--inspect --ask direct --bins paper --set forecaster.temperature=null --json"
         arguments = [*command.split(), *asked.split(), "--base-url", server.base_url]
         result = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert json.loads(result.stdout)["considered"] == len(server.requests) == 2

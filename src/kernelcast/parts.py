@@ -1,12 +1,17 @@
-"""The five parts a search is made of, and how a spec or a file names them."""
+"""The five parts of a search, and the one way to state a run by files and settings.
+
+A setting is a dotted key and its value: `policy.audit_share = 0.2` is the option `audit_share` of
+the policy, and `policy = "selective"` is short for `policy.name`. Files (`search.toml`) hold the
+same keys as TOML tables.
+"""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
@@ -24,16 +29,16 @@ DEFAULT_PARTS: Mapping[plugins.Kind, str] = {
     "strategy": "puct",
     "farm": "local",
 }
-
-
-def default_parts(language: Language) -> dict[plugins.Kind, str]:
-    """The names of the parts of a search that names none; the backend is the language's."""
-    return {**DEFAULT_PARTS, "backend": language}
+KINDS: tuple[plugins.Kind, ...] = get_args(plugins.Kind)
+_RUN_KEYS = ("seed", "inspect", "reuse")
+KEYS = ("problem", *_RUN_KEYS, "budget", "store", "name", *KINDS)
+"""First words of the keys that state a run."""
+_FORECASTER_ONLY = ("ask", "samples", "bins")
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The five parts a search is made of, as live objects."""
+    """The five parts of a search, as live objects."""
 
     proposer: Proposer
     forecaster: Forecaster
@@ -43,11 +48,11 @@ class Parts:
 
     @classmethod
     def build(cls, components: Mapping[str, ComponentSpec], language: Language = "cpp") -> Parts:
-        """Build the parts that a spec names; a part it leaves out is the default.
+        """Build the parts that a spec names, and the default of those that it leaves out.
 
-        The default backend is the one that is named after the problem's `language`.
+        The default backend has the name of the problem's `language`.
         """
-        defaults = default_parts(language)
+        defaults = {**DEFAULT_PARTS, "backend": language}
 
         def part(kind: plugins.Kind, **injected: Any) -> Any:
             spec = components.get(kind, ComponentSpec(name=defaults[kind]))
@@ -63,8 +68,8 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class RunFile:
-    """A search as a file (`search.toml`) states it: the problem, and what is not the default."""
+class RunRequest:
+    """A run that is to be made: its problem and spec, and if stated its budget, store and name."""
 
     problem: Problem
     spec: RunSpec
@@ -72,44 +77,132 @@ class RunFile:
     store: str | None = None
     name: str | None = None
 
-    @classmethod
-    def read(cls, path: str | Path) -> RunFile:
-        """Read a file; a problem folder and a store file are relative to the file's folder.
 
-        Raises:
-            SetupError: The file is missing, is not TOML, or states something unknown.
-        """
-        path = Path(path)
-        try:
-            stated = tomllib.loads(path.read_text())
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise SetupError(f"{path} cannot be read: {error}") from error
-        known = {*cls.__dataclass_fields__, *RunSpec.model_fields, *DEFAULT_PARTS, "backend"}
-        if unknown := sorted(set(stated) - (known - {"spec", "components"})):
-            known_names = sorted(known - {"spec", "components"})
-            raise SetupError(f"{path}: unknown keys {unknown}; known: {known_names}")
-        if "problem" not in stated:
-            raise SetupError(f'{path}: name a problem, for example: problem = "softmax"')
-        folder = path.parent / str(stated["problem"])
-        problem = load_problem(folder if folder.is_dir() else str(stated["problem"]))
-        components = {}
-        for kind, default in default_parts(problem.language).items():
-            options = stated.pop(kind, None)
-            if isinstance(options, dict):
-                components[kind] = ComponentSpec(name=options.pop("name", default), options=options)
-            elif options is not None:
-                raise SetupError(f'{path}: write [{kind}] and below it name = "{options}"')
-        store = stated.get("store")
-        if store is not None and "://" not in store:
-            store = str(path.parent / store)
-        options = {key: stated[key] for key in RunSpec.model_fields if key in stated}
-        try:
-            return cls(
-                problem,
-                RunSpec(components=components, **options),
-                Budget(**stated.get("budget", {})),
-                store,
-                stated.get("name"),
-            )
-        except (ValidationError, TypeError) as error:
-            raise SetupError(f"{path}: {error}") from error
+def read_run(
+    settings: Mapping[str, Any],
+    *,
+    config: str | Path | None = None,
+    problem: Problem | None = None,
+    model: Mapping[str, Any] | None = None,
+    known: Collection[str] = KEYS,
+) -> RunRequest:
+    """Read a run from settings, over a file, over the defaults.
+
+    A part's options in the file hold unless the settings name another part.
+
+    Args:
+        settings: Values by dotted key, e.g. `{"policy.audit_share": 0.2}`.
+        config: TOML file; a problem folder and a store file are relative to the file's folder.
+        problem: The problem, in place of the setting `problem`.
+        model: Options of every part that is a language model; how a model is asked to forecast
+            concerns the forecaster alone.
+        known: First words of the keys that may be stated.
+
+    Raises:
+        SetupError: The file cannot be read, or something unknown or impossible is stated.
+    """
+    file = {} if config is None else _read_file(Path(config), known)
+    stated = nested(settings, known)
+    merged = {**file, **stated}
+    if problem is None and "problem" not in merged:
+        where = f"{config}: " if config else ""
+        raise SetupError(f'{where}name a problem, for example: problem = "softmax"')
+    problem = problem or load_problem(merged["problem"])
+    defaults: Mapping[plugins.Kind, str] = {**DEFAULT_PARTS, "backend": problem.language}
+    components = {
+        kind: part_spec(kind, stated.get(kind, {}), model, {"name": default, **file.get(kind, {})})
+        for kind, default in defaults.items()
+    }
+    try:
+        spec = RunSpec(components=components, **{k: merged[k] for k in _RUN_KEYS if k in merged})
+    except ValidationError as error:
+        raise SetupError(_first_error(error)) from error
+    budget = read_budget({"budget": merged.get("budget", {})})
+    return RunRequest(problem, spec, budget, merged.get("store"), merged.get("name"))
+
+
+def part_spec(
+    kind: plugins.Kind,
+    table: Mapping[str, Any],
+    model: Mapping[str, Any] | None = None,
+    base: Mapping[str, Any] | None = None,
+) -> ComponentSpec:
+    """Return the spec of the part that tables state, by its `name` and beside it its options.
+
+    Args:
+        kind: Kind of the part.
+        table: What is stated.
+        model: Options of a language model, if the part is one.
+        base: What holds unless `table` states another value or names another part.
+
+    Raises:
+        SetupError: It is a language model without an endpoint.
+    """
+    base = base or {}
+    name = str(table.get("name") or base["name"])
+    options = dict(base) if name == base.get("name") else {}
+    if name == "llm":
+        asked = kind == "forecaster"
+        options |= {k: v for k, v in (model or {}).items() if asked or k not in _FORECASTER_ONLY}
+    options = {key: value for key, value in (options | dict(table)).items() if key != "name"}
+    if name == "llm":
+        if not options.get("base_url") or not options.get("model"):
+            raise SetupError(f"a language model as {kind} needs --base-url and --model")
+        if options.get("samples", 1) > 1:
+            options.setdefault("temperature", 1.0)
+    return ComponentSpec(name=name, options=options)
+
+
+def read_budget(settings: Mapping[str, Any]) -> Budget:
+    """Read the caps that settings state, e.g. `{"budget.measurements": 60}`.
+
+    Raises:
+        SetupError: A cap is unknown or no number.
+    """
+    caps = nested(settings, ("budget",)).get("budget", {})
+    known = sorted(Budget.model_fields)
+    if not isinstance(caps, Mapping) or not set(caps) <= set(known):
+        raise SetupError(f"a budget has the caps {', '.join(known)}, not {caps}")
+    try:
+        return Budget(**caps)
+    except ValidationError as error:
+        raise SetupError(f"a cap must be a number from 0 on: {_first_error(error)}") from error
+
+
+def _read_file(path: Path, known: Collection[str]) -> dict[str, Any]:
+    """Read a file's settings, with its paths relative to the working folder."""
+    try:
+        file = nested(tomllib.loads(path.read_text()), known, f"{path}: ")
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SetupError(f"{path} cannot be read: {error}") from error
+    if (path.parent / file.get("problem", "")).is_dir() and "problem" in file:
+        file["problem"] = path.parent / file["problem"]
+    if "store" in file and "://" not in file["store"]:
+        file["store"] = str(path.parent / file["store"])
+    return file
+
+
+def nested(settings: Mapping[str, Any], known: Collection[str], where: str = "") -> dict[str, Any]:
+    """Turn dotted keys into tables, and refuse those whose first word is not known."""
+    nested: dict[str, Any] = {}
+    for key, value in settings.items():
+        *tables, last = key.split(".")
+        if key in KINDS and not isinstance(value, Mapping):
+            tables, last = [key], "name"
+        table = nested
+        for name in tables:
+            table = table.setdefault(name, {})
+            if not isinstance(table, dict):
+                raise SetupError(f"{where}{key}: {name} is stated as a value already")
+        table[last] = value
+    if unknown := sorted(set(nested) - set(known)):
+        raise SetupError(f"{where}unknown keys {unknown}; known: {sorted(known)}")
+    for name in ("problem", "store", "name"):
+        if not isinstance(nested.get(name, ""), str):
+            raise SetupError(f"{where}{name} is a text, not {nested[name]!r}")
+    return nested
+
+
+def _first_error(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -1,4 +1,4 @@
-"""Components by name: one entry-point group, from which recorded specs rebuild a run's parts.
+"""Components by name, from one entry-point group.
 
 A package adds a component by an entry point in the group `kernelcast`, named `<kind>.<name>`:
 
@@ -6,12 +6,13 @@ A package adds a component by an entry point in the group `kernelcast`, named `<
     "strategy.mine" = "my_package:MyStrategy"
 
 The built-in parts are registered the same way. A component is built from JSON-able options, so
-that the spec in a run's first event is enough to build it again.
+the spec in a run's first event is enough to build it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Any, Literal
 
@@ -20,23 +21,34 @@ from kernelcast.events import ComponentSpec
 
 GROUP = "kernelcast"
 Kind = Literal["proposer", "forecaster", "policy", "strategy", "backend", "farm"]
+_TYPES: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool, "str": str}
 
 
 def names(kind: Kind) -> list[str]:
-    """The installed components of a kind."""
+    """Return the names of the installed components of a kind."""
     prefix = f"{kind}."
-    found = {entry.name for entry in entry_points(group=GROUP) if entry.name.startswith(prefix)}
-    return sorted(name.removeprefix(prefix) for name in found)
+    registered = {entry.name for entry in entry_points(group=GROUP)}
+    return sorted(name.removeprefix(prefix) for name in registered if name.startswith(prefix))
 
 
 def build(kind: Kind, spec: ComponentSpec, **injected: Any) -> Any:
-    """The component a spec names; `injected` are the live objects it needs of its siblings."""
-    found = entry_points(group=GROUP, name=f"{kind}.{spec.name}")
-    if not found:
+    """Build the component that a spec names.
+
+    Args:
+        kind: Kind of the component.
+        spec: Its name and options.
+        injected: Live objects that it needs, such as a farm's backend.
+
+    Raises:
+        UnknownComponent: No such component is installed.
+        SetupError: It cannot be imported, or does not take these options.
+    """
+    entries = entry_points(group=GROUP, name=f"{kind}.{spec.name}")
+    if not entries:
         raise UnknownComponent(
             f"no {kind} is called {spec.name!r}; installed: {', '.join(names(kind)) or 'none'}"
         )
-    entry = next(iter(found))
+    entry = next(iter(entries))
     try:
         component = entry.load()
     except (ImportError, AttributeError) as error:
@@ -44,15 +56,33 @@ def build(kind: Kind, spec: ComponentSpec, **injected: Any) -> Any:
             f"{kind} {spec.name!r} is registered as {entry.value!r}, which cannot be imported "
             f"({error}): install its package again, or remove it"
         ) from error
+    _check_options(kind, spec, component, injected)
     try:
         return component(**spec.options, **injected)
     except (TypeError, ValueError) as error:
         raise SetupError(f"cannot build {kind} {spec.name!r} from its options: {error}") from error
 
 
-def build_stated(kind: Kind, stated: Mapping[str, Any]) -> Any:
-    """The component that a table states: its `name`, and its options beside it."""
-    options = {key: value for key, value in stated.items() if key != "name"}
-    if "name" not in stated:
-        raise SetupError(f"a {kind} is stated by its name and options, not by {dict(stated)}")
-    return build(kind, ComponentSpec(name=str(stated["name"]), options=options))
+def _check_options(
+    kind: Kind, spec: ComponentSpec, component: Callable[..., Any], injected: Mapping[str, Any]
+) -> None:
+    """Refuse options that a component does not take, and plain values of another type."""
+    parameters = inspect.signature(component).parameters
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    known = {name for name in parameters if name not in {"name", *injected}}
+    wrong = f"cannot build {kind} {spec.name!r} from its options"
+    for name, value in spec.options.items():
+        if name not in known and not takes_any:
+            listed = ", ".join(f"{kind}.{option}" for option in sorted(known)) or "none"
+            raise SetupError(f"{wrong}: unknown {kind}.{name}; known: {listed}")
+        wanted = str(parameters[name].annotation) if name in known else ""
+        if wanted in _TYPES and not isinstance(value, _TYPES[wanted]):
+            raise SetupError(f"{wrong}: {kind}.{name} is a value of type {wanted}, not {value!r}")
+
+
+def build_stated(kind: Kind, table: Mapping[str, Any]) -> Any:
+    """Build the component that a table states by its `name` and, beside it, its options."""
+    options = {key: value for key, value in table.items() if key != "name"}
+    if "name" not in table:
+        raise SetupError(f"a {kind} is stated by its name and options, not by {dict(table)}")
+    return build(kind, ComponentSpec(name=str(table["name"]), options=options))

@@ -24,7 +24,7 @@ from kernelcast.canonical import kernel_id
 from kernelcast.certainty import consult
 from kernelcast.errors import BudgetExceeded, SetupError
 from kernelcast.events import Event, RunSpec
-from kernelcast.parts import Parts, RunFile
+from kernelcast.parts import Parts, read_run
 from kernelcast.protocols import Callback
 from kernelcast.state import Pending, SentBack, State
 from kernelcast.store import DEFAULT_STORE, Run, Store
@@ -130,7 +130,7 @@ class Search:
         Raises:
             SetupError: The file is missing or wrong, or a part cannot be built.
         """
-        file = RunFile.read(path)
+        file = read_run({}, config=path)
         search = cls(
             file.problem,
             Parts.build(file.spec.components, file.problem.language),

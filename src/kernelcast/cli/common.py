@@ -1,4 +1,8 @@
-"""What several commands share: consoles, options, budgets, and running under a live view."""
+"""What several commands share: consoles, options, and running under a live view.
+
+Options that state a run are shorthand for settings (`kernelcast.parts`): a parameter called
+`policy__pool_size` is the setting `policy.pool_size`.
+"""
 
 from __future__ import annotations
 
@@ -11,161 +15,234 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
-from pydantic import ValidationError
+from click.core import ParameterSource
 
 from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec
 from kernelcast.forecasters.llm import Way
+from kernelcast.parts import DEFAULT_PARTS, nested, part_spec
+from kernelcast.plugins import Kind
 from kernelcast.report.console import Progress
 from kernelcast.report.terminal import Terminal
 from kernelcast.search import Result, Search
 from kernelcast.store import DEFAULT_STORE
-from kernelcast.types import Budget, Problem
+from kernelcast.types import Budget
 
 OUT = Terminal()
 ERR = Terminal(stderr=True)
-BINS = {each.name: each for each in (DEFAULT_BINS, PAPER_BINS)}
+BINS = {bins.name: bins for bins in (DEFAULT_BINS, PAPER_BINS)}
+Command = Callable[..., Any]
 
 
-def store_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option that names the store."""
-    return click.option(
-        "--store",
-        envvar="KERNELCAST_STORE",
-        default=str(DEFAULT_STORE),
-        show_default=True,
-        help="The store: a file (SQLite) or a database URL.",
-    )(command)
+# ------------------------------------------------------------------------------------- options
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Return one decorator for several options, which help lists in this order."""
 
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
 
-def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that name a language model's endpoint."""
-    for option in (
-        click.option("--model", help="Model name at the endpoint."),
-        click.option(
-            "--base-url", help="OpenAI-compatible endpoint, e.g. http://localhost:8000/v1."
-        ),
-        click.option(
-            "--api-key-env",
-            default="KERNELCAST_API_KEY",
-            show_default=True,
-            help="Environment variable that holds the key; local servers need none.",
-        ),
-        click.option(
-            "--price-out",
-            "usd_per_million_output_tokens",
-            type=float,
-            help="Dollars per million tokens written (default: looked up).",
-        ),
-        click.option(
-            "--price-in",
-            "usd_per_million_input_tokens",
-            type=float,
-            help="Dollars per million tokens read (default: looked up).",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def ask_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say how a language model is asked to forecast."""
-    for option in (
-        click.option(
-            "--set",
-            "more",
-            multiple=True,
-            metavar="OPTION=VALUE",
-            help="Any other option of the model or its endpoint, e.g. concurrency=32, "
-            "temperature=null, output_limit=max_completion_tokens (repeat).",
-        ),
-        click.option(
-            "--bins",
-            type=click.Choice(tuple(BINS)),
-            default="default",
-            show_default=True,
-            help="Ours, or the paper's eight.",
-        ),
-        click.option(
-            "--samples",
-            type=click.IntRange(min=1),
-            default=1,
-            show_default=True,
-            help="Reasoned answers to pool; several are drawn at temperature 1.",
-        ),
-        click.option(
-            "--ask",
-            type=click.Choice(get_args(Way)),
-            default="reasoned",
-            show_default=True,
-            help="A model: by a rationale and points, by one letter, or which of two is faster.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def trust_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that choose the backend and say how kernels must be confined."""
-    for option in (
-        click.option(
-            "--allow-unsafe", is_flag=True, help="Measure even where kernels cannot be confined."
-        ),
-        click.option(
-            "--require",
-            type=click.Choice(["S1", "S2", "S3"]),
-            help="Refuse to measure below this sandbox level (see `kernelcast doctor`).",
-        ),
-        click.option(
-            "--backend",
-            help="Backend that compiles and measures (default: the one of the problem's language).",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-device_option = click.option(
-    "--device", help="Device to measure on, by name (default: the one of this machine)."
-)
-
-
-def backend_spec(
-    problem: Problem,
-    *,
-    backend: str | None = None,
-    device: str | None = None,
-    require: str | None = None,
-    allow_unsafe: bool = False,
-) -> ComponentSpec:
-    """The backend for a problem: that of its language, unless another one is named."""
-    options: dict[str, Any] = {"require": require, "allow_unsafe": allow_unsafe}
-    if device is not None:
-        options["device"] = device
-    return ComponentSpec(name=backend or problem.language, options=options)
+    return decorate
 
 
 _COUNT = click.IntRange(min=0)
-_DOLLARS = click.FloatRange(min=0)
+_AMOUNT = click.FloatRange(min=0)
+existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+store_option = click.option(
+    "--store",
+    envvar="KERNELCAST_STORE",
+    default=str(DEFAULT_STORE),
+    show_default=True,
+    help="The store: a file (SQLite) or a database URL.",
+)
+set_option = click.option(
+    "--set",
+    "more",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Any option of a part, e.g. policy.audit_share=0.2, forecaster.concurrency=32, "
+    "forecaster.temperature=null (repeat).",
+)
+_PARTS: Mapping[Kind, str] = {
+    "policy": "What is measured.",
+    "strategy": "What becomes a parent.",
+    "forecaster": "What predicts.",
+    "proposer": "What writes kernels.",
+}
+part_options = _options(
+    *(
+        click.option(f"--{kind}", f"{kind}__name", help=f"{what}  [default: {DEFAULT_PARTS[kind]}]")
+        for kind, what in _PARTS.items()
+    ),
+)
+model_options = _options(
+    click.option(
+        "--price-in",
+        "usd_per_million_input_tokens",
+        type=float,
+        help="Dollars per million tokens read (default: looked up).",
+    ),
+    click.option(
+        "--price-out",
+        "usd_per_million_output_tokens",
+        type=float,
+        help="Dollars per million tokens written (default: looked up).",
+    ),
+    click.option(
+        "--api-key-env",
+        default="KERNELCAST_API_KEY",
+        show_default=True,
+        help="Environment variable that holds the key; local servers need none.",
+    ),
+    click.option("--base-url", help="OpenAI-compatible endpoint, e.g. http://localhost:8000/v1."),
+    click.option("--model", help="Model name at the endpoint."),
+)
+ask_options = _options(
+    click.option(
+        "--ask",
+        type=click.Choice(get_args(Way)),
+        default="reasoned",
+        show_default=True,
+        help="A model: by a rationale and points, by one letter, or which of two is faster.",
+    ),
+    click.option(
+        "--samples",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Reasoned answers to pool; several are drawn at temperature 1.",
+    ),
+    click.option(
+        "--bins",
+        type=click.Choice(tuple(BINS)),
+        default="default",
+        show_default=True,
+        help="Ours, or the paper's eight.",
+    ),
+    set_option,
+)
+_MODEL_KEYS = (
+    "base_url",
+    "model",
+    "api_key_env",
+    "usd_per_million_input_tokens",
+    "usd_per_million_output_tokens",
+    "ask",
+    "samples",
+    "bins",
+)
+trust_options = _options(
+    click.option(
+        "--backend",
+        "backend__name",
+        help="Backend that compiles and measures (default: the one of the problem's language).",
+    ),
+    click.option(
+        "--require",
+        "backend__require",
+        type=click.Choice(["S1", "S2", "S3"]),
+        help="Refuse to measure below this sandbox level (see `kernelcast doctor`).",
+    ),
+    click.option(
+        "--allow-unsafe",
+        "backend__allow_unsafe",
+        is_flag=True,
+        help="Measure even where kernels cannot be confined.",
+    ),
+)
+device_option = click.option(
+    "--device",
+    "backend__device",
+    help="Device to measure on, by name (default: the one of this machine).",
+)
+budget_options = _options(
+    click.option(
+        "--measurements",
+        "-n",
+        "budget__measurements",
+        type=_COUNT,
+        help="Cap on kernels measured.",
+    ),
+    click.option(
+        "--device-seconds", "budget__device_s", type=_AMOUNT, help="Cap on device seconds."
+    ),
+    click.option(
+        "--candidates", "budget__candidates", type=_COUNT, help="Stop after this many candidates."
+    ),
+    click.option(
+        "--forecast-usd",
+        "budget__forecast_usd",
+        type=_AMOUNT,
+        help="Cap on dollars for forecasts.",
+    ),
+    click.option(
+        "--proposal-usd",
+        "budget__proposal_usd",
+        type=_AMOUNT,
+        help="Cap on dollars for proposals.",
+    ),
+)
 
 
-def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that cap what may be spent."""
-    for option in (
-        click.option("--proposal-usd", type=_DOLLARS, help="Cap on dollars for proposals."),
-        click.option("--forecast-usd", type=_DOLLARS, help="Cap on dollars for forecasts."),
-        click.option("--candidates", type=_COUNT, help="Stop after this many candidates."),
-        click.option(
-            "--device-seconds", type=click.FloatRange(min=0), help="Cap on device seconds."
-        ),
-        click.option("--measurements", "-n", type=_COUNT, help="Cap on kernels measured."),
-    ):
-        command = option(command)
-    return command
+# ------------------------------------------------------------------------------------ settings
+
+
+def read_options(
+    options: Mapping[str, Any], implied: Kind | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings that a command's options state, and those of a language model.
+
+    Args:
+        options: Values by parameter; those that the user did not give are left out.
+        implied: Part that is a language model if an endpoint is given and nothing else is said.
+    """
+    given = {name: value for name, value in options.items() if is_given(name)}
+    model = {key: given.pop(key) for key in _MODEL_KEYS if key in given}
+    stated = dict(read_setting(text) for text in given.pop("more", ()))
+    settings = {name.replace("__", "."): value for name, value in given.items()}
+    if implied and ("base_url" in model or "model" in model):
+        settings.setdefault(f"{implied}.name", "llm")
+    return settings | stated, model
+
+
+def is_given(parameter: str) -> bool:
+    """Return whether the user stated this parameter of the running command."""
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source is not ParameterSource.DEFAULT
+
+
+def read_setting(text: str, option: str = "--set") -> tuple[str, Any]:
+    """Read KEY=VALUE; the value is JSON, or else the text itself."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise SetupError(f"{option} takes KEY=VALUE, e.g. policy.audit_share=0.2, not {text!r}")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+def forecaster_specs(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, ComponentSpec]:
+    """Return the specs of forecasters by name.
+
+    Settings are those of the language model, if it is among them, or else of all.
+    """
+    settings, model = read_options(options)
+    stated = nested(settings, ("forecaster",)).get("forecaster", {})
+    specs = {}
+    for name in names:
+        own = {} if "llm" in names and name != "llm" else stated
+        specs[name] = part_spec("forecaster", {**own, "name": name}, model)
+    return specs
+
+
+# ------------------------------------------------------------------------- running and writing
 
 
 def run_watched(search: Search, budget: Budget, title: str, *, quiet: bool) -> Result:
@@ -196,60 +273,3 @@ def check_writable(path: Path | None, option: str) -> None:
         )
     if not os.access(path if path.exists() else folder, os.W_OK):
         raise SetupError(f"{option}: {path} cannot be written: name another file")
-
-
-MODEL_KEYS = (
-    "base_url",
-    "model",
-    "api_key_env",
-    "usd_per_million_input_tokens",
-    "usd_per_million_output_tokens",
-)
-ASK_KEYS = ("ask", "samples", "bins", "more")
-
-
-def component(name: str, model: dict[str, Any]) -> ComponentSpec:
-    """A component by name; a language model gets its endpoint."""
-    if name != "llm":
-        return ComponentSpec(name=name)
-    if not model["base_url"] or not model["model"]:
-        raise SetupError("a language model needs --base-url and --model")
-    return ComponentSpec(name="llm", options=model)
-
-
-def asking(model: Mapping[str, Any], **fixed: Any) -> ComponentSpec:
-    """The forecasting language model that `model_options` and `ask_options` describe."""
-    stated = {name: value for name, value in model.items() if name != "more"}
-    if stated["samples"] > 1:
-        stated["temperature"] = 1.0
-    return component("llm", {**stated, **set_options(model["more"]), **fixed})
-
-
-def set_options(more: Sequence[str]) -> dict[str, Any]:
-    """What `--set` states, by option; a value is JSON, or else the text itself."""
-    stated: dict[str, Any] = {}
-    for each in more:
-        name, given, value = each.partition("=")
-        if not given:
-            raise SetupError(f"--set takes OPTION=VALUE, not {each!r}")
-        try:
-            stated[name] = json.loads(value)
-        except ValueError:
-            stated[name] = value
-    return stated
-
-
-def budget_of(options: dict[str, Any], otherwise: Budget) -> Budget:
-    """The caps that the options state, or else those of another budget."""
-    caps = {
-        "measurements": options["measurements"],
-        "device_s": options["device_seconds"],
-        "forecast_usd": options["forecast_usd"],
-        "proposal_usd": options["proposal_usd"],
-        "candidates": options["candidates"],
-    }
-    stated = {name: cap for name, cap in caps.items() if cap is not None}
-    try:
-        return Budget(**stated) if stated else otherwise
-    except ValidationError as error:
-        raise SetupError(f"a cap must be a number from 0 on: {error.errors()[0]['msg']}") from error

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +14,20 @@ from rich.table import Table
 
 from kernelcast import plugins
 from kernelcast.cli.common import (
-    ASK_KEYS,
-    MODEL_KEYS,
     OUT,
     ask_options,
-    asking,
-    backend_spec,
-    component,
     device_option,
     json_option,
     model_options,
+    part_options,
+    read_options,
+    read_setting,
     run_watched,
-    set_options,
     trust_options,
 )
 from kernelcast.errors import SetupError
-from kernelcast.events import ComponentSpec
 from kernelcast.judge.comparison import ADVISED_SEEDS, Comparison, Cost, Paired, Plan, run_plan
-from kernelcast.parts import DEFAULT_PARTS
+from kernelcast.parts import KINDS, read_run
 from kernelcast.problems import load_problem
 from kernelcast.report.figures import draw_comparison
 from kernelcast.store import Store
@@ -39,18 +35,23 @@ from kernelcast.tape import Tape
 from kernelcast.types import Proposals
 
 _VARIED: tuple[plugins.Kind, ...] = ("policy", "strategy", "forecaster", "proposer")
-_ENDPOINT = (*MODEL_KEYS, *ASK_KEYS)
 
 
 @click.command()
 @click.argument("problem")
 @click.option(
     "--vary",
-    required=True,
-    metavar="PART=ARM,ARM[,...]",
-    help="The one part in which the arms differ, and what it is in each; the last is what the "
-    "others are held against. PART is policy, strategy, forecaster or proposer, an ARM its "
-    "name, with options as name:option=value:option=value.",
+    metavar="KEY=VALUE,VALUE[,...]",
+    help="The one part, or the one option of a part, in which the arms differ, and its value in "
+    "each arm. The others are held against the last.",
+)
+@click.option(
+    "--arm",
+    "arms",
+    multiple=True,
+    metavar="'KEY=VALUE ...'",
+    help="In place of --vary: all that one arm states of the part in which the arms differ "
+    "(repeat).",
 )
 @click.option("--seeds", type=click.IntRange(min=1), default=ADVISED_SEEDS, show_default=True)
 @click.option(
@@ -61,10 +62,7 @@ _ENDPOINT = (*MODEL_KEYS, *ASK_KEYS)
     show_default=True,
     help="Measurements a run, the same for all arms.",
 )
-@click.option("--policy", help=f"What is measured.  [default: {DEFAULT_PARTS['policy']}]")
-@click.option("--strategy", help=f"What becomes a parent.  [default: {DEFAULT_PARTS['strategy']}]")
-@click.option("--forecaster", help=f"Who predicts.  [default: {DEFAULT_PARTS['forecaster']}]")
-@click.option("--proposer", help=f"Who writes kernels.  [default: {DEFAULT_PARTS['proposer']}]")
+@part_options
 @click.option("--inspect", is_flag=True, help="Compile every candidate before it is forecast.")
 @click.option(
     "--device-usd-per-hour",
@@ -85,15 +83,11 @@ _ENDPOINT = (*MODEL_KEYS, *ASK_KEYS)
 @json_option
 def compare(
     problem: str,
-    vary: str,
+    vary: str | None,
+    arms: tuple[str, ...],
     seeds: int,
     measurements: int,
-    inspect: bool,
     device_usd_per_hour: float,
-    backend: str | None,
-    device: str | None,
-    require: str | None,
-    allow_unsafe: bool,
     out: Path | None,
     as_json: bool,
     **options: Any,
@@ -107,35 +101,38 @@ def compare(
     \b
     Examples:
       kernelcast compare softmax --vary policy=selective,measure_all
-      kernelcast compare softmax --vary policy=selective:pool_size=16,selective,measure_all
+      kernelcast compare softmax --vary policy.audit_share=0.1,0.2 --policy selective
+      kernelcast compare softmax --arm "policy=selective policy.pool_size=16" \\
+          --arm policy=selective --arm policy=measure_all
       kernelcast compare ./my_kernel --vary strategy=greedy,puct --seeds 20 -n 60 --out compared/
 
     Ctrl-C stops cleanly; the same command goes on, and runs nothing twice.
     """
-    endpoint = {key: options.pop(key) for key in _ENDPOINT}
-    kind, arms = _arms(vary)
-    if options[kind] is not None:
-        raise SetupError(f"--vary says what the {kind} is: leave out --{kind}")
-    fixed = {each: options[each] or DEFAULT_PARTS[each] for each in _VARIED if each != kind}
+    kind, stated = _arms(vary, arms)
+    settings, model = read_options(options)
+    if f"{kind}.name" in settings and any(
+        {kind, f"{kind}.name"} & set(arm) for arm in stated.values()
+    ):
+        raise SetupError(f"the arms say what the {kind} is: leave out --{kind}")
     loaded = load_problem(problem)
-    measuring = backend_spec(
-        loaded, backend=backend, device=device, require=require, allow_unsafe=allow_unsafe
-    )
-    shared: dict[str, ComponentSpec] = {"backend": measuring}
-    for each, text in fixed.items():
-        shared[each] = _component(each, text, endpoint)
+    specs = {
+        name: read_run(settings | arm, problem=loaded, model=model, known=("inspect", *KINDS)).spec
+        for name, arm in stated.items()
+    }
+    for spec in specs.values():
+        for part in _VARIED:
+            plugins.build(part, spec.components[part])  # Refuse a wrong arm before one has run.
+    spec = next(iter(specs.values()))
     plan = Plan(
         problem=loaded,
-        arms={arm: {**shared, kind: _component(kind, arm, endpoint)} for arm in arms},
+        arms={name: spec.components for name, spec in specs.items()},
         seeds=seeds,
         measurements=measurements,
-        inspect=inspect,
+        inspect=spec.inspect,
     )
-    for components in plan.arms.values():
-        plugins.build(kind, components[kind])  # a wrong arm is refused before another one has run
     folder = out or Path(".kernelcast/compare")
-    local = ComponentSpec(name=DEFAULT_PARTS["farm"])
-    farm = plugins.build("farm", local, backend=plugins.build("backend", measuring))
+    backend = plugins.build("backend", spec.components["backend"])
+    farm = plugins.build("farm", spec.components["farm"], backend=backend)
     try:
         with Store.open(folder / "store.db") as store:
             found = run_plan(
@@ -163,36 +160,29 @@ def compare(
         OUT.print("to go on: the same command again")
 
 
-def _arms(vary: str) -> tuple[plugins.Kind, list[str]]:
-    """The part that varies, and each arm as it was written."""
-    stated, given, rest = vary.partition("=")
-    kind = next((each for each in _VARIED if each == stated), None)
-    if kind is None or not given:
-        raise SetupError(
-            f"--vary takes PART=ARM,ARM with one of {', '.join(_VARIED)}, not {vary!r}"
-        )
-    # A comma may be part of an option's value: an arm begins with a name.
-    arms = re.split(r",(?=[A-Za-z_]\w*(?:[:,]|$))", rest)
-    if len(set(arms)) < max(2, len(arms)):
-        raise SetupError(f"--vary {kind}={rest}: name two arms or more, none of them twice")
-    return kind, arms
-
-
-def _component(kind: plugins.Kind, text: str, endpoint: Mapping[str, Any]) -> ComponentSpec:
-    """What `name:option=value` states; a language model gets its endpoint."""
-    # A colon may be part of a value, as in an address: an option begins with its name.
-    name, *more = re.split(r":(?=[A-Za-z_]\w*=)", text)
-    options = set_options(more)
-    if name != "llm":
-        return ComponentSpec(name=name, options=options)
-    own = {key: options.pop(key) for key in list(options) if key in endpoint}
-    stated = {**endpoint, **own}
-    if kind == "forecaster":
-        spec = asking(stated)
+def _arms(vary: str | None, texts: Sequence[str]) -> tuple[plugins.Kind, dict[str, dict[str, Any]]]:
+    """Return the part in which the arms differ, and the settings of each arm by its name."""
+    if (vary is None) == (not texts):
+        raise SetupError("say what differs: --vary policy=selective,measure_all, or several --arm")
+    option = "--arm" if vary is None else "--vary"
+    if vary is None:
+        arms = [shlex.split(text) for text in texts]
     else:
-        model = {key: stated[key] for key in MODEL_KEYS}
-        spec = component(name, {**model, **set_options(stated["more"])})
-    return ComponentSpec(name=name, options={**spec.options, **options})
+        key, _, values = vary.partition("=")
+        arms = [[f"{key}={value}"] for value in values.split(",")]
+    stated = [dict(read_setting(setting, option) for setting in arm) for arm in arms]
+    parts = {key.partition(".")[0] for settings in stated for key in settings}
+    kind = next((kind for kind in _VARIED if parts == {kind}), None)
+    if kind is None:
+        raise SetupError(
+            f"{option}: the arms differ in one of {', '.join(_VARIED)}, "
+            f"not in {' and '.join(sorted(parts))}"
+        )
+    # All arms differ in this part: `policy=top_k policy.k=2` is called `top_k k=2`.
+    names = [" ".join(setting[len(kind) + 1 :] for setting in arm) for arm in arms]
+    if len(set(names)) < max(2, len(arms)):
+        raise SetupError(f"{option}: name two arms or more, none of them twice")
+    return kind, dict(zip(names, stated, strict=True))
 
 
 def _facts(found: Comparison, device_usd_per_hour: float) -> dict[str, Any]:

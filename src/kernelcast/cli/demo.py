@@ -23,22 +23,22 @@ from rich.table import Table
 from kernelcast.backends.replay import Recording, space_problem
 from kernelcast.cli.common import (
     OUT,
-    backend_spec,
     check_writable,
     json_option,
+    read_options,
     run_watched,
     trust_options,
 )
 from kernelcast.dataset.recorded_space import RecordedSpace, recorded_space
 from kernelcast.errors import SetupError
-from kernelcast.events import Event, Measured, RunSpec
+from kernelcast.events import Event, Measured
 from kernelcast.forecasters.roofline import RooflineForecaster
 from kernelcast.forecasters.trees import DeviceTimes, TreesForecaster
 from kernelcast.judge.curves import best_so_far, drawn_out, mean_interval
 from kernelcast.judge.replaying import Arm, replay_space
-from kernelcast.parts import Parts
+from kernelcast.parts import Parts, read_run
 from kernelcast.policies import MeasureAll, Selective
-from kernelcast.problems import SUFFIXES, load_problem
+from kernelcast.problems import SUFFIXES
 from kernelcast.processes import workers
 from kernelcast.proposers.pool import PoolProposer
 from kernelcast.report.console import parameters_text, summary
@@ -107,10 +107,8 @@ def demo(
     out: Path,
     figure: Path | None,
     quick: bool,
-    backend: str | None,
-    require: str | None,
-    allow_unsafe: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """The whole idea in about a minute: no GPU, no key.
 
@@ -126,7 +124,9 @@ def demo(
     began = time.monotonic()
     if quick:
         seeds, measurements = 2, 5
-    loaded = load_problem(problem)
+    settings, _ = read_options(options)
+    run = read_run({**settings, "problem": problem, "reuse": False})
+    loaded = run.problem
     check_writable(figure, "--figure")
     figure = figure or out / "demo.png"
     try:
@@ -139,13 +139,11 @@ def demo(
     if not as_json:
         _print_recorded(curves)
 
-    components = {
-        "backend": backend_spec(loaded, backend=backend, require=require, allow_unsafe=allow_unsafe)
-    }
-    spec = RunSpec(reuse=False, components=components)
     until = max(began + _LIVE_UNTIL_S, time.monotonic() + _LEAST_LIVE_S)
     with Store.open(out / "runs.db") as store:
-        search = Search(loaded, Parts.build(components, loaded.language), store, spec=spec)
+        search = Search(
+            loaded, Parts.build(run.spec.components, loaded.language), store, spec=run.spec
+        )
         live = _Live(search, until)
         search.callbacks.append(live)
         budget = Budget(measurements=2 if quick else _MOST_LIVE)

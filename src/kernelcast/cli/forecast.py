@@ -14,10 +14,19 @@ from kernelcast import plugins
 from kernelcast.bins import Bins
 from kernelcast.canonical import read_kernel
 from kernelcast.certainty import consult
-from kernelcast.cli.common import BINS, ERR, OUT, ask_options, asking, json_option, model_options
+from kernelcast.cli.common import (
+    BINS,
+    ERR,
+    OUT,
+    ask_options,
+    existing_file,
+    json_option,
+    model_options,
+    read_options,
+)
 from kernelcast.cli.compiling import compile_kernels, target_device
 from kernelcast.errors import SetupError
-from kernelcast.events import ComponentSpec
+from kernelcast.parts import read_run
 from kernelcast.policies import Selective
 from kernelcast.problems import load_problem
 from kernelcast.protocols import Forecaster
@@ -41,8 +50,8 @@ _ADVICE = {
 
 
 @click.command()
-@click.argument("reference", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("candidate", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("reference", type=existing_file)
+@click.argument("candidate", type=existing_file)
 @click.option("--problem", help="Problem they solve (bundled name or folder): shapes, work.")
 @click.option("--device", help="Device to forecast for, e.g. H100 (default: this CPU).")
 @click.option(
@@ -59,9 +68,8 @@ def forecast(
     problem: str | None,
     device: str | None,
     reference_ms: float | None,
-    bins: str,
     as_json: bool,
-    **model: Any,
+    **options: Any,
 ) -> None:
     """Forecast the speedup of CANDIDATE against REFERENCE, two source files of one language.
 
@@ -85,11 +93,13 @@ def forecast(
             f"{' and '.join(sorted(languages))} are two languages: compare two kernels of one "
             "language, with a problem in it"
         )
-    is_asked = bool(model["base_url"] or model["model"])
-    spec = asking(model, bins=bins) if is_asked else ComponentSpec(name="trees")
+    unstated = Problem.unstated("unstated", anchor.language, anchor.source)
+    settings, model = read_options(options, implied="forecaster")
+    run = read_run(settings, problem=stated or unstated, model=model, known=("forecaster",))
+    spec = run.spec.components["forecaster"]
     forecaster: Forecaster = plugins.build("forecaster", spec)
     query = Query(
-        problem=stated or Problem.unstated("unstated", anchor.language, anchor.source),
+        problem=run.problem,
         device=target_device(device, anchor.language),
         candidate=rival,
         anchor=anchor,
@@ -101,13 +111,15 @@ def forecast(
     query = compiled.inform(query)
     with ERR.status("forecasting"):
         (answer,) = consult(forecaster, [query])
-    facts = _facts(answer, _decision(answer, query), BINS[bins], _price(forecaster))
+    bins = BINS[options["bins"]]
+    facts = _facts(answer, _decision(answer, query), bins, _price(forecaster))
     if as_json:
         click.echo(json.dumps(facts))
         return
-    who = f"{model['model']}, {model['ask']}" if is_asked else spec.name
-    OUT.print(f"Forecast by {who} for {query.device.name} (not a measurement)", style="bold")
-    _print_forecast(facts, BINS[bins], f"{candidate.name} against {reference.name}")
+    is_asked = spec.name == "llm"
+    name = f"{spec.options['model']}, {options['ask']}" if is_asked else spec.name
+    OUT.print(f"Forecast by {name} for {query.device.name} (not a measurement)", style="bold")
+    _print_forecast(facts, bins, f"{candidate.name} against {reference.name}")
     OUT.print(_compiled(query) or compiled.note, style="dim")
     if answer.unparsed:
         OUT.print(

@@ -25,8 +25,7 @@ from kernelcast.cli.common import (
     ERR,
     OUT,
     ask_options,
-    asking,
-    component,
+    forecaster_specs,
     json_option,
     model_options,
 )
@@ -100,7 +99,7 @@ def evaluate_forecasters(
     out: Path | None,
     yes: bool,
     as_json: bool,
-    **model: Any,
+    **options: Any,
 ) -> None:
     """Judge forecasters on recorded kernels (ROWS, a Parquet file): no hardware is touched.
 
@@ -121,6 +120,7 @@ def evaluate_forecasters(
     table = dataset.matching(dataset.read_rows(rows, columns=dataset.TRIED), problem)
     if "llm" in names and "trees" not in names:
         names = (*names, "trees")
+    specs = forecaster_specs(names, {"bins": bins, **options})
     searches = list(dataset.recorded_trials(table, anchor))
     questions = draw(searches, limit, seed, with_text="llm" in names)
     if not questions:
@@ -135,9 +135,9 @@ def evaluate_forecasters(
     for name in names:
         if name == "llm":
             tape = out / "answers.jsonl" if out else _ANSWERS
-            answers = _ask_model(model, bins, tape, questions, yes=yes, quiet=as_json)
+            answers = _ask_model(specs[name], tape, questions, yes=yes, quiet=as_json)
         else:
-            make = partial(plugins.build, "forecaster", component(name, model))
+            make = partial(plugins.build, "forecaster", specs[name])
             watched = track_progress(
                 questions, "asking", console=ERR, transient=True, disable=as_json
             )
@@ -162,8 +162,7 @@ def evaluate_forecasters(
 
 
 def _ask_model(
-    model: dict[str, Any],
-    bins: str,
+    spec: ComponentSpec,
     tape: Path,
     questions: Sequence[Questions],
     *,
@@ -171,9 +170,16 @@ def _ask_model(
     quiet: bool,
 ) -> list[Answer]:
     """The answers on the tape, and after consent those that are missing, which are added to it."""
-    kept = {"bins": bins, "cassette": str(tape)}
-    replayed = plugins.build("forecaster", asking(model, **kept, cassette_mode="replay"))
-    forecaster = plugins.build("forecaster", asking(model, **kept, cassette_mode="record"))
+    replayed, forecaster = (
+        plugins.build(
+            "forecaster",
+            ComponentSpec(
+                name="llm",
+                options={**spec.options, "cassette": str(tape), "cassette_mode": mode},
+            ),
+        )
+        for mode in ("replay", "record")
+    )
     queries = asked_queries(questions)
     told: dict[int, Forecast] = {}
     for at, query in enumerate(queries):
@@ -188,7 +194,9 @@ def _ask_model(
         )
         if not yes:
             click.confirm(
-                printable(f"Ask {model['model']} about {len(missing)}?"), abort=True, err=True
+                printable(f"Ask {spec.options['model']} about {len(missing)}?"),
+                abort=True,
+                err=True,
             )
         with Progress(
             *Progress.get_default_columns(), console=ERR, transient=True, disable=quiet
@@ -323,7 +331,7 @@ def replay(
     limit: int | None,
     figure: Path | None,
     as_json: bool,
-    **model: Any,
+    **options: Any,
 ) -> None:
     """Compare policies on what was recorded (ROWS, a Parquet file): no hardware is touched.
 
@@ -338,7 +346,8 @@ def replay(
     """
     table = dataset.matching(dataset.read_rows(rows), problem, device)
     wanted = list(islice(dataset.recorded_trials(table, "reference"), limit))
-    make = partial(plugins.build, "forecaster", component(forecaster, model))
+    spec = forecaster_specs((forecaster,), options)[forecaster]
+    make = partial(plugins.build, "forecaster", spec)
     arms = [Arm(name, partial(_policy, name), make) for name in policies]
     found: list[Replayed] = []
     with TemporaryDirectory() as folder, Store.open(Path(folder) / "replay.db") as store:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,10 +20,10 @@ from kernelcast.cli.common import (
     ERR,
     OUT,
     ask_options,
-    asking,
-    backend_spec,
+    existing_file,
     json_option,
     model_options,
+    read_options,
     run_watched,
     store_option,
     trust_options,
@@ -31,17 +32,19 @@ from kernelcast.cli.compiling import Compiled, compile_kernels, target_device
 from kernelcast.cli.forecast import NO_EXPERIENCE
 from kernelcast.devices import catalogue
 from kernelcast.errors import SetupError
-from kernelcast.events import ComponentSpec, RunSpec
+from kernelcast.events import RunSpec
 from kernelcast.judge.ranking import Cut, Ranked, Ranking
-from kernelcast.parts import Parts
+from kernelcast.parts import Parts, read_run
 from kernelcast.problems import load_problem
 from kernelcast.proposers.pool import PoolProposer
+from kernelcast.protocols import Forecaster
 from kernelcast.report.console import summary, summary_table
 from kernelcast.report.terminal import echo_source
 from kernelcast.search import Search
 from kernelcast.store import Store
 from kernelcast.types import Budget, Device, Kernel, Language, Parameters, Query
 
+_KEYS = ("seed", "forecaster", "backend", "policy", "strategy", "farm")
 _COLUMNS = (
     "P(fastest): chance to be the fastest of the pool. speedup: forecast against the reference if "
     "it runs, median and 80% interval. P(ok): chance to compile, run and be right."
@@ -52,14 +55,16 @@ _COLUMNS = (
 @click.argument("pool")
 @click.option(
     "--reference",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=existing_file,
     help="What a folder's kernels are to be faster than.",
 )
 @click.option("--problem", help="Problem they solve (name or folder); of rows, part of its name.")
-@click.option("--device", help="Device to rank for (default: the file's, or this CPU).")
+@click.option(
+    "--device", "backend__device", help="Device to rank for (default: the file's, or this CPU)."
+)
 @click.option(
     "--history",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=existing_file,
     help="Rows of the same problem on other devices (Parquet).",
 )
 @click.option(
@@ -77,7 +82,7 @@ _COLUMNS = (
 )
 @click.option(
     "--trees",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=existing_file,
     help="Model that `kernelcast train` wrote (default: the one that ships).",
 )
 @click.option(
@@ -110,10 +115,6 @@ _COLUMNS = (
 @json_option
 def rank(
     pool: str,
-    problem: str | None,
-    device: str | None,
-    history: Path | None,
-    trees: Path | None,
     share: float | None,
     miss: float | None,
     top: int,
@@ -121,16 +122,9 @@ def rank(
     no_compile: bool,
     measure: bool,
     measurements: int | None,
-    backend: str | None,
-    require: str | None,
-    allow_unsafe: bool,
-    seed: int,
     store: str,
     as_json: bool,
-    reference: Path | None,
-    restrict: tuple[str, ...],
-    language: Language,
-    **model: Any,
+    **options: Any,
 ) -> None:
     """Order the kernels of POOL by their chance to be the fastest, and say how many to measure.
 
@@ -156,37 +150,28 @@ def rank(
         raise SetupError("--share and --miss both state the cut: give one of them")
     if measurements is not None and not measure:
         raise SetupError("-n says how many to measure: give --measure with it")
-    found = _read_pool(pool, problem, device, reference, restrict, language)
+    device = options["backend__device"]
+    taught = _history(pool, options.pop("history"), options.pop("trees"))
+    stated = {key: options.pop(key) for key in ("problem", "reference", "restrict", "language")}
+    found = _read_pool(pool, device, **stated)
     if measure and not found.problem.arguments:
         raise SetupError(
             f"{found.problem.name!r} cannot be measured here, its inputs are not stated: "
             "give --problem with a problem folder (kernelcast init makes one)"
         )
     target = _device(device or found.device, found)
-    others = [str(path) for path in (history, pool) if path and str(path).endswith(".parquet")]
-    taught = {"history": others, "model": trees and str(trees)}
-    is_asked = bool(model["base_url"])
-    spec = asking(model) if is_asked else ComponentSpec(name="trees", options=taught)
-    forecaster = plugins.build("forecaster", spec)
+    settings, model = read_options(options, implied="forecaster")
+    if settings.get("forecaster", settings.get("forecaster.name", "trees")) == "trees":
+        settings = taught | settings
+    run = read_run(settings, problem=found.problem, model=model, known=_KEYS)
+    forecaster = plugins.build("forecaster", run.spec.components["forecaster"])
     compiled = Compiled({}, "not compiled, as --no-compile says")
     if not no_compile:
         compiled = compile_kernels(
             found.problem, target, found.reference, found.kernels, quiet=as_json
         )
     with ERR.status(f"forecasting {len(found.kernels):,} kernels"):
-        forecaster.learn(found.known)
-        # What no forecast tells apart is ordered by chance, not by name.
-        shuffled = np.random.default_rng(seed).permutation(len(found.kernels)).tolist()
-        kernels = [found.kernels[at] for at in shuffled]
-        queries = [compiled.inform(_query(found, target, kernel)) for kernel in kernels]
-        forecasts = [
-            # A space holds its reference, which may be its fastest: that is no objection.
-            told.model_copy(update={"objection": "", "rationale": "the reference itself"})
-            if told.objection and kernel.parameters is not None
-            else told
-            for kernel, told in zip(kernels, consult(forecaster, queries), strict=True)
-        ]
-        ranking = Ranking.of([found.labels[at] for at in shuffled], kernels, forecasts)
+        ranking = _forecast(found, forecaster, target, compiled, run.spec.seed)
     if share is None and miss is None:
         miss = 0.05
     cut = ranking.cut(share=share, miss=miss)
@@ -209,26 +194,23 @@ def rank(
     if not as_json:
         _print(ranking, cut, facts, top)
     if measure:
-        components = {
-            "forecaster": spec,
-            "backend": backend_spec(
-                found.problem,
-                backend=backend,
-                device=device,
-                require=require,
-                allow_unsafe=allow_unsafe,
-            ),
-        }
         budget = Budget(measurements=cut.count if measurements is None else measurements)
-        facts["measured"] = _measure(found, ranking, components, budget, seed, store, quiet=as_json)
+        facts["measured"] = _measure(found, ranking, run.spec, budget, store, quiet=as_json)
     if as_json:
         click.echo(json.dumps(facts))
 
 
+def _history(pool: str, history: Path | None, trees: Path | None) -> dict[str, Any]:
+    """Return the settings of the shipped forecaster: rows of other devices, and another model."""
+    rows = [str(path) for path in (history, pool) if path and str(path).endswith(".parquet")]
+    settings: dict[str, Any] = {"forecaster.history": rows}
+    return settings | ({} if trees is None else {"forecaster.model": str(trees)})
+
+
 def _read_pool(
     pool: str,
-    problem: str | None,
     device: str | None,
+    problem: str | None,
     reference: Path | None,
     restrict: tuple[str, ...],
     language: Language,
@@ -261,15 +243,32 @@ def _device(name: str | None, pool: dataset.Pool) -> Device:
     )
 
 
-def _query(pool: dataset.Pool, device: Device, kernel: Kernel) -> Query:
-    return Query(
-        problem=pool.problem,
-        device=device,
-        candidate=kernel,
-        anchor=pool.reference,
-        anchor_log2_speedup=0.0,
-        anchor_runtime_s=pool.reference_s,
-    )
+def _forecast(
+    pool: dataset.Pool, forecaster: Forecaster, device: Device, compiled: Compiled, seed: int
+) -> Ranking:
+    """Forecast every kernel of a pool, and order them."""
+    forecaster.learn(pool.known)
+    # Kernels with equal forecasts are ordered by chance, not by name.
+    order = np.random.default_rng(seed).permutation(len(pool.kernels)).tolist()
+    kernels = [pool.kernels[at] for at in order]
+    queries = [
+        Query(
+            problem=pool.problem,
+            device=device,
+            candidate=kernel,
+            anchor=pool.reference,
+            anchor_log2_speedup=0.0,
+            anchor_runtime_s=pool.reference_s,
+        )
+        for kernel in kernels
+    ]
+    forecasts = consult(forecaster, [compiled.inform(query) for query in queries])
+    for at, kernel in enumerate(kernels):
+        # A space holds its reference, which may be its fastest kernel: that is no objection.
+        if forecasts[at].objection and kernel.parameters is not None:
+            changed = {"objection": "", "rationale": "the reference itself"}
+            forecasts[at] = forecasts[at].model_copy(update=changed)
+    return Ranking.of([pool.labels[at] for at in order], kernels, forecasts)
 
 
 def _facts(ranked: Ranked) -> dict[str, Any]:
@@ -356,29 +355,17 @@ def _print(ranking: Ranking, cut: Cut, facts: dict[str, Any], top: int) -> None:
 
 
 def _measure(
-    pool: dataset.Pool,
-    ranking: Ranking,
-    components: dict[str, ComponentSpec],
-    budget: Budget,
-    seed: int,
-    store: str,
-    *,
-    quiet: bool,
+    pool: dataset.Pool, ranking: Ranking, spec: RunSpec, budget: Budget, store: str, *, quiet: bool
 ) -> dict[str, Any]:
     """Measure the pool best first; each measurement changes what is measured next."""
-    wanted = [_member(each.kernel) for each in ranking.members if not each.is_ruled_out]
+    wanted = [_member(ranked.kernel) for ranked in ranking.members if not ranked.is_ruled_out]
     if not wanted:
         raise SetupError("nothing is measured: no kernel of the pool is worth it, see why above")
-    usual = Parts.build(components, pool.problem.language)
-    parts = Parts(
+    parts = replace(
+        Parts.build(spec.components, pool.problem.language),
         proposer=PoolProposer(wanted, ordered=True),
-        forecaster=usual.forecaster,
-        policy=usual.policy,
-        strategy=usual.strategy,
-        farm=usual.farm,
     )
     with Store.open(store) as opened:
-        spec = RunSpec(seed=seed, components=components)
         live = Search(pool.problem, parts, opened, spec=spec)
         title = f"{pool.problem.name} ({live.name})"
         result = run_watched(live, budget, title, quiet=quiet)

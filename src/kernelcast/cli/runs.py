@@ -4,36 +4,34 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 from rich.table import Table
 
-from kernelcast import plugins
 from kernelcast.cli.common import (
-    ASK_KEYS,
-    MODEL_KEYS,
     OUT,
     ask_options,
-    budget_of,
     budget_options,
     check_writable,
     device_option,
+    existing_file,
+    is_given,
     json_option,
     model_options,
+    part_options,
+    read_options,
     run_watched,
-    set_options,
     store_option,
     trust_options,
 )
 from kernelcast.errors import SetupError
-from kernelcast.events import ComponentSpec, RunSpec
+from kernelcast.events import ComponentSpec
 from kernelcast.judge.curves import best_so_far
-from kernelcast.parts import DEFAULT_PARTS, Parts, RunFile, default_parts
-from kernelcast.problems import SUFFIXES, load_problem
+from kernelcast.parts import Parts, read_budget, read_run
+from kernelcast.problems import SUFFIXES
 from kernelcast.report.console import archive_table, summary, summary_table
 from kernelcast.report.figures import draw_best_so_far
 from kernelcast.report.kernel import KernelRecord
@@ -45,35 +43,38 @@ from kernelcast.types import Budget, Kernel, Resource
 _DEFAULT_BUDGET = Budget(measurements=60)
 
 
-def _part_option(
-    kind: plugins.Kind, what: str
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(f"--{kind}", help=f"{what}  [default: {DEFAULT_PARTS[kind]}]")
-
-
 @click.command()
 @click.argument("problem", required=False)
 @click.option(
     "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=existing_file,
     help="Read the search from this file (`kernelcast init` writes one); options override it.",
 )
 @budget_options
-@_part_option("policy", "What is measured.")
-@_part_option("strategy", "What becomes a parent.")
-@_part_option("forecaster", "What predicts.")
-@_part_option("proposer", "What writes kernels.")
+@part_options
 @ask_options
 @model_options
 @click.option(
     "--pool",
+    "policy__pool_size",
     type=click.IntRange(min=1),
     help="Open candidates to choose from (the policy's default).",
 )
-@click.option("--slots", type=click.IntRange(min=1), help="Measurements at a time.  [default: 1]")
+@click.option(
+    "--slots",
+    "farm__slots",
+    type=click.IntRange(min=1),
+    help="Measurements at a time.  [default: 1]",
+)
 @click.option("--seed", type=int, help="Seed of all choices.  [default: 0]")
 @click.option("--inspect", is_flag=True, help="Compile every candidate before it is forecast.")
-@click.option("--no-reuse", is_flag=True, help="Measure again what another run has measured.")
+@click.option(
+    "--no-reuse",
+    "reuse",
+    flag_value=False,
+    default=True,
+    help="Measure again what another run has measured.",
+)
 @trust_options
 @device_option
 @click.option("--name", help="Name of the run (default: problem, date and a random tail).")
@@ -102,76 +103,25 @@ def search(
     The backend is the one of the problem's language. Ctrl-C stops cleanly; `kernelcast resume RUN`
     goes on. The exit code is 1 if no kernel could be measured.
     """
-    context = click.get_current_context()
-    given = {
-        key: value
-        for key, value in options.items()
-        if context.get_parameter_source(key) is not ParameterSource.DEFAULT
-    }
-    stated = _stated(problem, config)
-    check_writable(out, "--out")
-    spec = _spec(stated, given)
-    default = stated.budget if stated.budget != Budget() else _DEFAULT_BUDGET
-    budget = budget_of(options, default)
-    _check_prices(budget, spec.components)
-    if budget.measurements == 0 or budget.candidates == 0:
-        OUT.print("Nothing to do: the budget allows no measurement. Give -n 1 or more.")
-        return
-    if context.get_parameter_source("store") is ParameterSource.DEFAULT:
-        store = stated.store or store
-    parts = Parts.build(spec.components, stated.problem.language)
-    with Store.open(store) as opened:
-        live = Search(stated.problem, parts, opened, spec=spec, name=name or stated.name)
-        title = f"{stated.problem.name} ({live.name})"
-        _finish(run_watched(live, budget, title, quiet=as_json), opened, out, as_json)
-
-
-def _stated(problem: str | None, config: Path | None) -> RunFile:
-    """What is to be searched: a problem alone, or what a file says of it."""
     if (problem is None) == (config is None):
         raise SetupError(
             "name a problem (`kernelcast search softmax`), or a file with --config; not both"
         )
-    if config is not None:
-        return RunFile.read(config)
-    return RunFile(load_problem(problem or ""), RunSpec(), Budget())
-
-
-def _spec(stated: RunFile, given: Mapping[str, Any]) -> RunSpec:
-    """How the run is put together: defaults, over them the file, over that the command line."""
-    model = {key: given[key] for key in MODEL_KEYS if key in given}
-    ask = {key: given[key] for key in ASK_KEYS if key in given and key != "more"}
-    if ask.get("samples", 1) > 1:
-        ask["temperature"] = 1.0
-    model |= set_options(given.get("more", ()))
-    changed: dict[str, dict[str, Any]] = {
-        "policy": {"pool_size": given["pool"]} if "pool" in given else {},
-        "farm": {"slots": given["slots"]} if "slots" in given else {},
-        "backend": {
-            key: given[key] for key in ("device", "require", "allow_unsafe") if key in given
-        },
-    }
-    components = {}
-    for kind, default in default_parts(stated.problem.language).items():
-        part = stated.spec.components.get(kind, ComponentSpec(name=default))
-        name = given.get(kind, part.name)
-        options = dict(part.options) if name == part.name else {}
-        if name == "llm":
-            # Proposer and forecaster ask the same model; only a forecaster is asked in some way.
-            options |= model | (ask if kind == "forecaster" else {})
-            if not options.get("base_url") or not options.get("model"):
-                raise SetupError(f"a language model as {kind} needs --base-url and --model")
-        else:
-            options |= changed.get(kind, {})
-        components[kind] = ComponentSpec(name=name, options=options)
-    return stated.spec.model_copy(
-        update={
-            "components": components,
-            "seed": given.get("seed", stated.spec.seed),
-            "inspect": given.get("inspect", stated.spec.inspect),
-            "reuse": not given["no_reuse"] if "no_reuse" in given else stated.spec.reuse,
-        }
-    )
+    check_writable(out, "--out")
+    settings, model = read_options(options)
+    if problem is not None:
+        settings = {"problem": problem, **settings}
+    run = read_run(settings, config=config, model=model)
+    budget = run.budget if run.budget != Budget() else _DEFAULT_BUDGET
+    _check_prices(budget, run.spec.components)
+    if budget.measurements == 0 or budget.candidates == 0:
+        OUT.print("Nothing to do: the budget allows no measurement. Give -n 1 or more.")
+        return
+    parts = Parts.build(run.spec.components, run.problem.language)
+    with Store.open(store if is_given("store") else run.store or store) as opened:
+        live = Search(run.problem, parts, opened, spec=run.spec, name=name or run.name)
+        title = f"{run.problem.name} ({live.name})"
+        _finish(run_watched(live, budget, title, quiet=as_json), opened, out, as_json)
 
 
 def _check_prices(budget: Budget, components: Mapping[str, ComponentSpec]) -> None:
@@ -245,8 +195,9 @@ def resume(run: str, out: Path | None, store: str, as_json: bool, **options: Any
     check_writable(out, "--out")
     with Store.open(store, create=False) as opened:
         live = Search.resume(opened, opened.find_run(run))
-        stated = budget_of(options, Budget()).model_dump(exclude_none=True)
-        budget = live.state.budget.model_copy(update=stated)
+        settings, _ = read_options(options)
+        caps = read_budget(settings).model_dump(exclude_none=True)
+        budget = live.state.budget.model_copy(update=caps)
         if spent := _spent(live, budget):
             OUT.print(spent, soft_wrap=True)
             return
@@ -275,9 +226,7 @@ def list_runs(store: str, as_json: bool) -> None:
     Example:
       kernelcast ls
     """
-    context = click.get_current_context()
-    named = context.get_parameter_source("store") is not ParameterSource.DEFAULT
-    if not named and not Path(store).exists():
+    if not is_given("store") and not Path(store).exists():
         if as_json:
             click.echo("[]")
         else:
