@@ -33,8 +33,8 @@ def test_a_search_with_forecasts_of_the_real_small_model_runs_to_its_end(
     runner = CliRunner()
     assert runner.invoke(main, ["init", "mine"]).exit_code == 0
     command = (
-        "search mine --name r --forecaster llm --model smollm2 --ask direct --set forecaster.timeout_s=1800 "
-        "--candidates 2 --pool 2 --json --base-url"
+        "search mine --name r --forecaster llm --model smollm2 --ask direct "
+        "--set forecaster.timeout_s=1800 --candidates 2 --pool 2 --json --base-url"
     )
     result = runner.invoke(main, [*command.split(), small_model], catch_exceptions=False)
     report = json.loads(result.stdout)

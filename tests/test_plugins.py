@@ -81,7 +81,7 @@ def test_an_unknown_name_is_told_with_the_known_ones() -> None:
 
 
 def test_an_unknown_option_is_told_with_the_component() -> None:
-    with pytest.raises(SetupError, match=r"policy 'top_k'.*'size'"):
+    with pytest.raises(SetupError, match=r"policy 'top_k'.*unknown policy.size; known: policy.k"):
         plugins.build("policy", ComponentSpec(name="top_k", options={"size": 3}))
 
 
