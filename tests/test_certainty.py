@@ -100,10 +100,10 @@ evidence = st.sampled_from([None, COMPILES, BROKEN])
 @given(weights, evidence)
 def test_a_forecast_agrees_with_its_evidence(chances: list[float], known: Evidence | None) -> None:
     before = opinion(chances)
-    after = before.given(known)
+    after = before.conditioned_on(known)
     assert after.p_ok + sum(after.failure.values()) == pytest.approx(1.0)
     assert all(0.0 <= chance <= 1.0 + 1e-12 for chance in after.failure.values())
-    again = after.given(known)
+    again = after.conditioned_on(known)
     assert dict(again.failure) == pytest.approx(dict(after.failure))
     compile_error = after.failure.get(FailureKind.COMPILE_ERROR, 0.0)
     if known is None:
@@ -129,7 +129,7 @@ def test_a_forecaster_is_asked_about_nothing_that_is_certain(
         True for each in known if each is BROKEN
     ]
     assert len(forecaster.asked) == sum(each is not BROKEN for each in known)  # type: ignore[attr-defined]
-    expected = [opinion(chances).given(each) for each in known if each is not BROKEN]
+    expected = [opinion(chances).conditioned_on(each) for each in known if each is not BROKEN]
     assert [each for each in answers if not each.rationale] == expected
 
 

@@ -26,7 +26,7 @@ from kernelcast.events import (
     Unanswered,
     Voided,
 )
-from kernelcast.state import Calibration, SentBack, State
+from kernelcast.state import CalibrationSums, SentBack, State
 from kernelcast.testing import (
     FAKE_DEVICE,
     SyntheticBackend,
@@ -374,7 +374,7 @@ def record(
 
 
 def test_before_the_first_timed_forecast_there_are_no_figures() -> None:
-    calibration = Calibration()
+    calibration = CalibrationSums()
     calibration.add(CalibrationRecord(blind=True, p_ok=0.9, ok=False))
     assert calibration.crps is None
     assert calibration.half_brier is None
@@ -383,7 +383,7 @@ def test_before_the_first_timed_forecast_there_are_no_figures() -> None:
 
 
 def test_calibration_figures() -> None:
-    calibration = Calibration()
+    calibration = CalibrationSums()
     calibration.add(record(confidence=0.95, bin_correct=True, inside_80=True))
     calibration.add(record(confidence=0.95, bin_correct=False, inside_80=False))
     calibration.add(record(confidence=1.0, bin_correct=True, inside_80=True))

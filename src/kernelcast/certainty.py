@@ -27,7 +27,7 @@ def consult(forecaster: Forecaster, queries: Sequence[Query]) -> list[Forecast]:
     uncertain = [query for query, certain in zip(queries, known, strict=True) if certain is None]
     answers = iter(forecaster.forecast(uncertain) if uncertain else ())
     return [
-        next(answers).given(query.evidence) if certain is None else certain
+        next(answers).conditioned_on(query.evidence) if certain is None else certain
         for query, certain in zip(queries, known, strict=True)
     ]
 

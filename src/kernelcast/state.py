@@ -77,7 +77,7 @@ class FirstFailure(BaseModel):
     failure: Failure
 
 
-class Calibration(BaseModel):
+class CalibrationSums(BaseModel):
     """Sums over the forecasts whose outcome is known."""
 
     count: int = 0
@@ -182,7 +182,7 @@ class State(BaseModel):
     reference: Measurement | None = None
     best: str | None = None
     best_measurement: Measurement | None = None
-    calibration: Calibration = Calibration()
+    calibration: CalibrationSums = CalibrationSums()
     stages: dict[str, StageSums] = {}
     stale: int = 0
     audits: list[Audit] = []

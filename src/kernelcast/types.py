@@ -1,7 +1,7 @@
-"""The frozen records that cross module boundaries.
+"""The frozen records that cross module boundaries, on one page (hence above 600 lines).
 
-Only data and what can be derived from it alone: no I/O, no policy, no language knowledge.
-Speedups are log2 and, unless a name says otherwise, against the problem's reference kernel.
+They hold data and what derives from it alone: no I/O, no policy, no language knowledge. Speedups
+are log2 and, unless a name says otherwise, against the problem's reference kernel.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NUMBER = re.compile(r"[-+]?(?:0x[0-9a-f]+|\d+(?:\.\d*)?(?:e[-+]?\d+)?)", re.I)
 
 Language = Literal["cpp", "opencl", "cuda", "hip", "triton", "python"]
 Parameters = Mapping[str, int | float | str]
-SMALLEST_CLAIM_LOG2 = math.log2(1.01)  # below one percent nothing is claimed to be faster
+SMALLEST_CLAIM_LOG2 = math.log2(1.01)  # no kernel is called faster for less than 1%
 
 
 class Record(BaseModel):
@@ -34,7 +34,7 @@ class Record(BaseModel):
 
 
 def content_hash(text: str | bytes) -> str:
-    """The 32 hexadecimal digits under which content is addressed."""
+    """Return the 32 hexadecimal digits that identify some content."""
     data = text.encode() if isinstance(text, str) else text
     return hashlib.sha256(data).hexdigest()[:32]
 
@@ -43,7 +43,7 @@ def content_hash(text: str | bytes) -> str:
 
 
 class Fill(Record):
-    """How an input array is filled; bounds of `integers` are expressions, `high` exclusive."""
+    """How an input array is filled. Bounds may be expressions; `high` is exclusive."""
 
     kind: Literal["normal", "uniform", "integers"] = "normal"
     mean: float = 0.0
@@ -53,7 +53,7 @@ class Fill(Record):
 
 
 class Argument(Record):
-    """One array a kernel is handed, in the order of the C signature."""
+    """One array argument of a kernel, in the order of the C signature."""
 
     name: str
     role: Literal["input", "output"]
@@ -62,14 +62,14 @@ class Argument(Record):
     fill: Fill = Fill()
 
     def extent(self, dimensions: Mapping[str, int]) -> tuple[int, ...]:
-        """The array's shape in a case of these dimensions."""
-        return tuple(int(evaluate(each, dimensions)) for each in self.shape)
+        """Return the array's shape for these dimensions."""
+        return tuple(int(evaluate(length, dimensions)) for length in self.shape)
 
 
 class Case(Record):
-    """A named set of dimensions; an untimed case is for correctness only.
+    """A named set of dimensions; an untimed case only tests correctness.
 
-    `scale` multiplies what floating-point inputs are filled with.
+    `scale` multiplies floating-point inputs.
     """
 
     name: str
@@ -79,37 +79,37 @@ class Case(Record):
 
 
 class Hidden(Record):
-    """From where the shapes are drawn that no kernel is told of: inclusive bounds a dimension."""
+    """Inclusive range of each dimension for hidden test shapes."""
 
     dimensions: Mapping[str, tuple[int, int]]
     constraints: tuple[str, ...] = ()
 
 
 class Tolerance(Record):
-    """|output - oracle| <= atol + rtol * |oracle|, element by element."""
+    """Allowed error of each element: |output - oracle| <= atol + rtol * |oracle|."""
 
     rtol: float
     atol: float
 
 
 class Template(Record):
-    """A source governed by macros, and the finite space of their values."""
+    """A source with macros, and the finite space of their values."""
 
     source: str
     parameters: Mapping[str, tuple[int | float | str, ...]]
     constraints: tuple[str, ...] = ()
 
     def admits(self, parameters: Parameters) -> bool:
-        """Whether every constraint holds."""
-        return all(evaluate(each, parameters) for each in self.constraints)
+        """Return True if every constraint holds."""
+        return all(evaluate(constraint, parameters) for constraint in self.constraints)
 
     def render(self, parameters: Parameters) -> str:
-        """The kernel's source: one #define a parameter before the template."""
+        """Return the kernel's source: one #define per parameter, then the template."""
         defines = "".join(f"#define {name} {value}\n" for name, value in parameters.items())
         return defines + self.source
 
     def configurations(self) -> Iterator[dict[str, int | float | str]]:
-        """Every admitted configuration, in a fixed order."""
+        """Yield every admitted configuration, in a fixed order."""
         for values in itertools.product(*self.parameters.values()):
             configuration = dict(zip(self.parameters, values, strict=True))
             if self.admits(configuration):
@@ -117,7 +117,7 @@ class Template(Record):
 
 
 class Problem(Record):
-    """What to compute: signature, cases, tolerances, work, the reference and where to start."""
+    """What to compute: signature, cases, tolerance, work, oracle, seed kernel and template."""
 
     name: str
     family: str
@@ -147,7 +147,7 @@ class Problem(Record):
         oracle_source: str = "",
         template: Template | None = None,
     ) -> Problem:
-        """A problem known by its kernels alone: it can be ranked or replayed, not measured."""
+        """Return a problem of unknown shapes, which can be ranked or replayed but not measured."""
         return cls(
             name=name,
             family=family,
@@ -167,18 +167,19 @@ class Problem(Record):
 
     @cached_property
     def id(self) -> str:
-        """Address of everything that a measured time depends on."""
-        stated = self.model_dump_json(exclude={"summary", "template"}, exclude_defaults=True)
-        return content_hash(stated)
+        """Hash of everything that a measured time depends on."""
+        return content_hash(
+            self.model_dump_json(exclude={"summary", "template"}, exclude_defaults=True)
+        )
 
     @property
     def timed_cases(self) -> tuple[Case, ...]:
-        """The cases that count for the speedup."""
+        """The cases that the speedup is averaged over."""
         return tuple(case for case in self.cases if case.timed)
 
 
 class Kernel(Record):
-    """Source in one language; its id is the hash of its canonical source."""
+    """Source code in one language; `id` is the hash of its canonical source."""
 
     id: str
     language: Language
@@ -187,10 +188,10 @@ class Kernel(Record):
 
 
 class Device(Record):
-    """The hardware a time is true on. Peaks are nominal; `source` says where they come from.
+    """The hardware of a measured time. Peaks are nominal; `source` says where they come from.
 
-    A core is a CPU's, an SM or a CU. `target` is what compilers call the architecture. Of the
-    figures with a default, 0 means that it is not known or that the device has no such thing.
+    A core is a CPU core, an SM or a CU. `target` is the compilers' name of the architecture. A
+    figure of 0 is unknown, or the device has no such thing.
     """
 
     name: str
@@ -211,14 +212,14 @@ class Device(Record):
 
     @property
     def id(self) -> str:
-        """Name under which measurements on this device are kept."""
+        """Name of the device in measurements."""
         return f"{self.name} x{self.cores}"
 
 
 # ------------------------------------------------------------------------------ measurements
 
 
-# How precise a measurement is to be: half-widths of 3%, 1% and 0.5%.
+# Precision of a measurement: half-widths of 3%, 1% and 0.5%.
 Effort = Literal["screening", "normal", "final"]
 
 
@@ -233,27 +234,26 @@ class FailureKind(StrEnum):
 
 
 class Failure(Record):
-    """A typed failure and what there is to say about it."""
+    """Why a kernel has no time, with a message."""
 
     kind: FailureKind
     message: str
 
     @property
     def headline(self) -> str:
-        """The line of the message that says the most: a compiler's first error, else the first."""
+        """The first line of the message with "error:" (compilers), with "error", or at all."""
         lines = [line.strip() for line in self.message.splitlines() if line.strip()]
-        errors = [line for line in lines if "error" in line]
-        named = [line for line in errors if "error:" in line]  # not the count of them
-        return next(iter((*named, *errors, *lines)), "")
+        matches = [line for word in ("error:", "error", "") for line in lines if word in line]
+        return matches[0] if matches else ""
 
     def is_like(self, other: Failure) -> bool:
-        """Whether both are of one kind and their headlines differ in nothing but numbers."""
+        """Return True if kinds are equal and headlines differ only in numbers."""
         mine, theirs = (_NUMBER.sub("#", failure.headline) for failure in (self, other))
         return self.kind == other.kind and mine == theirs
 
 
 class CaseTiming(Record):
-    """Paired log2 ratios (reference over candidate) of one case, in the order measured."""
+    """Paired log2 ratios (reference over candidate) of one case, in order of measurement."""
 
     case: str
     log2_ratios: tuple[float, ...]
@@ -262,10 +262,7 @@ class CaseTiming(Record):
 
 
 class Timing(Record):
-    """What was timed: the median paired log2 speedup and its interval.
-
-    Over several cases, speedup and runtimes are geometric means.
-    """
+    """The median paired log2 speedup and its interval; geometric means over several cases."""
 
     log2_speedup: float
     low: float
@@ -282,10 +279,10 @@ class Timing(Record):
 
 
 class Measurement(Record):
-    """Kernel x problem x device: a timing, or a typed failure; never both, never neither.
+    """A timing or a failure of one kernel, for one problem on one device.
 
-    `noise_log2` is the largest ratio that the reference against itself still shows, `sandbox` the
-    proven level, and `conditions` what was not as it should be on the machine.
+    `noise_log2`: the largest log2 ratio of the reference to itself. `sandbox`: the proven level of
+    isolation. `conditions`: disturbances on the machine.
     """
 
     kernel_id: str
@@ -301,35 +298,34 @@ class Measurement(Record):
     conditions: tuple[str, ...] = ()
 
     def model_post_init(self, _context: Any) -> None:
-        """Refuse a measurement that is both or neither."""
+        """Check that there is either a timing or a failure."""
         if (self.timing is None) == (self.failure is None):
             raise ValueError("a measurement has either a timing or a failure")
 
     @property
     def log2_speedup(self) -> float | None:
-        """Log2 speedup against the reference, None for a failed kernel."""
+        """Log2 speedup against the reference; None for a failed kernel."""
         return self.timing.log2_speedup if self.timing else None
 
     @property
     def faster(self) -> bool:
-        """Whether it may be called faster: its interval lies above the noise and above 1%."""
+        """True if the interval lies above the noise and above 1%."""
         floor = max(self.noise_log2, SMALLEST_CLAIM_LOG2)
         return self.timing is not None and self.timing.low > floor
 
 
-# Kinds of instructions, as `backends._inspect` names them on CPUs and GPUs.
+# Kinds of instructions, by their names in `backends._inspect`.
 _ARITHMETIC = ("vector", "scalar", "fma", "float", "mma", "special")
 _WIDE = ("vector", "mma")
 _MEMORY = ("memory", "load_global", "store_global")
 
 
 class Evidence(Record):
-    """What compiling alone tells, handed to forecasters with the query.
+    """Facts from compiling a kernel, without running it.
 
-    None is what the compiler does not say. Registers and stack are of one thread, shared memory of
-    one block; spills are the bytes that the code stores and loads for want of registers. Where a
-    source holds several GPU functions, sizes are the largest of them and counts their sum; a call
-    makes at least so many `launches`.
+    None is unknown. Registers and stack are per thread, shared memory is per block, spills are
+    bytes stored and loaded for lack of registers. If a source has several GPU functions, sizes are
+    their maxima and counts their sums. `launches` is the least number per call.
     """
 
     kernel_id: str
@@ -350,20 +346,20 @@ class Evidence(Record):
 
     @property
     def behaviour(self) -> tuple[int, ...]:
-        """The cell of a coarse grid in which kernels of one kind meet.
+        """The kernel's cell in a coarse grid, for kernels of one kind.
 
-        Registers, shared memory, launches, size of the code and arithmetic intensity (instructions
-        that compute for each that touches memory), where a step is a doubling, and how many
-        instructions in four work on vectors or matrices.
+        Registers, shared memory, launches, code size and arithmetic intensity (arithmetic per
+        memory instruction), in doublings, and the quarters of all instructions that are vector or
+        matrix instructions.
         """
         mix = self.instructions
         computing, moving, wide = (
-            sum(mix.get(each, 0) for each in kinds) for kinds in (_ARITHMETIC, _MEMORY, _WIDE)
+            sum(mix.get(kind, 0) for kind in kinds) for kinds in (_ARITHMETIC, _MEMORY, _WIDE)
         )
         total = mix.get("total") or sum(mix.values()) or 1
         sizes = (self.registers, self.shared_bytes, self.launches, self.code_bytes)
         return (
-            *((each or 0).bit_length() for each in sizes),
+            *((size or 0).bit_length() for size in sizes),
             round(math.log2((computing + 1) / (moving + 1))),
             round(4 * wide / total),
         )
@@ -389,17 +385,17 @@ Move = Literal[
 
 
 class Claim(Record):
-    """What a proposer says it did; nobody has checked it."""
+    """A proposer's own, unchecked description of a kernel."""
 
     idea: str = ""
     moves: tuple[Move, ...] = ()
 
 
 class Attempt(Record):
-    """What was tried on a kernel and what came of it.
+    """An idea that was tried on a kernel, and its outcome.
 
-    `log2_change` is against the kernel it was tried on, by measurement or, where not `measured`,
-    by forecast; None where there is only a failure or an objection, which `outcome` names.
+    `log2_change` is against that kernel, by measurement or, if not `measured`, by forecast; None
+    for a failure or an objection, which `outcome` names.
     """
 
     claim: Claim
@@ -409,7 +405,7 @@ class Attempt(Record):
 
 
 class Repair(Record):
-    """A kernel that is sent back to its proposer, once, with what is wrong with it."""
+    """A kernel that is sent back to its proposer, with a complaint."""
 
     kernel: Kernel
     complaint: str
@@ -419,7 +415,7 @@ class Repair(Record):
 
 
 class Usage(Record):
-    """What an answer cost; `unknown` where part of it is an upper bound that nobody confirmed."""
+    """Cost of an answer; `unknown` if part of it is an unconfirmed upper bound."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -434,21 +430,21 @@ class Usage(Record):
 
     @classmethod
     def total(cls, usages: Iterable[Usage]) -> Usage:
-        """What several answers cost, one after the other."""
-        each = list(usages)
+        """Return the sum of several costs."""
+        terms = list(usages)
         return cls(
-            input_tokens=sum(one.input_tokens for one in each),
-            output_tokens=sum(one.output_tokens for one in each),
-            usd=math.fsum(one.usd for one in each),
-            seconds=math.fsum(one.seconds for one in each),
-            unknown=any(one.unknown for one in each),
+            input_tokens=sum(term.input_tokens for term in terms),
+            output_tokens=sum(term.output_tokens for term in terms),
+            usd=math.fsum(term.usd for term in terms),
+            seconds=math.fsum(term.seconds for term in terms),
+            unknown=any(term.unknown for term in terms),
         )
 
 
 class Stage(Record):
-    """One step of a forecast that was made in several: who was asked, and what it answered.
+    """One stage of a cascade: the forecaster and its answer.
 
-    `changed` where the decision after it was another than before; who `objected` ended the asking.
+    `changed`: the decision differs from the one before this stage. An objection ends the cascade.
     """
 
     forecaster: str
@@ -463,9 +459,9 @@ class Stage(Record):
 class Forecast(Record):
     """P(failure by cause), and a density over log2 speedup against a measured anchor if it runs.
 
-    `uncorrected` is what recalibration was given, `stages` what a cascade asked, in order. An
-    `objection` says why hardware should not be spent, in words for the proposer. `is_prior` says
-    that no measured kernel like this one is known: the forecast is what holds of any kernel.
+    `uncorrected`: the forecast before recalibration. `stages`: those of a cascade, in order.
+    `objection`: why the kernel should not be measured, in words for the proposer. `is_prior`: no
+    similar kernel was measured, so the forecast is that of any kernel.
     """
 
     forecaster: str
@@ -484,41 +480,37 @@ class Forecast(Record):
 
     @property
     def p_ok(self) -> float:
-        """Probability that the kernel compiles, runs and is right."""
+        """Probability that the kernel compiles, runs and is correct."""
         return max(0.0, 1.0 - sum(self.failure.values()))
 
-    def given(self, evidence: Evidence | None) -> Forecast:
-        """The same forecast in agreement with what compiling showed.
+    def conditioned_on(self, evidence: Evidence | None) -> Forecast:
+        """Return the forecast after compiling.
 
-        A kernel that does not compile has no other outcome. One that compiles has no chance of a
-        compile error, and its other outcomes keep their proportions.
+        A compile error has probability 1 if the kernel failed to compile, else 0, where the other
+        outcomes keep their proportions.
         """
         if evidence is None:
             return self
         if evidence.failure is not None:
             return self.model_copy(update={"failure": {evidence.failure.kind: 1.0}})
-        if FailureKind.COMPILE_ERROR not in self.failure:
+        others = dict(self.failure)
+        if others.pop(FailureKind.COMPILE_ERROR, None) is None:
             return self
-        others = {
-            kind: chance
-            for kind, chance in self.failure.items()
-            if kind is not FailureKind.COMPILE_ERROR
-        }
         left = self.p_ok + sum(others.values())
         failure = {kind: chance / left for kind, chance in others.items()} if left else {}
         return self.model_copy(update={"failure": failure})
 
     def against_reference(self) -> Distribution:
-        """The same density, over log2 speedup against the problem's reference."""
+        """Return the density over log2 speedup against the problem's reference."""
         return self.distribution.shift(self.anchor_log2_speedup)
 
     def chance_above(self, log2_speedup: float) -> float:
-        """Probability that the kernel runs, and at more than this against the reference."""
+        """Return the probability that the kernel runs and exceeds this against the reference."""
         return self.p_ok * self.against_reference().probability_above(log2_speedup)
 
 
 class Decision(Record):
-    """What is done with a candidate, with the score and the reason."""
+    """The action on a candidate, with its score and reason."""
 
     action: Literal["drop", "trust", "measure", "audit"]
     score: float
@@ -526,10 +518,10 @@ class Decision(Record):
 
 
 class Candidate(Record):
-    """A proposed kernel on which nothing final has been decided.
+    """A proposed kernel without a decision.
 
-    `chain_std` is how unsure its parent's own speed is, 0 where that was measured; `repairs` the
-    kernel that it is to replace, where it was sent back.
+    `chain_std`: standard deviation of the parent's speed, 0 if it was measured. `repairs`: the id
+    of the kernel that this one replaces, if that was sent back.
     """
 
     kernel_id: str
@@ -543,10 +535,10 @@ class Candidate(Record):
 
 
 class Node(Record):
-    """A kernel in the archive of parents. Only `origin` forecast was never measured.
+    """A kernel in the archive of parents; it was measured unless its `origin` is "forecast".
 
-    `visits` counts the proposals made from this very kernel. `std_log2` is how unsure its speed is,
-    added up since the last measured kernel of its lineage; `behaviour` the cell of its evidence.
+    `visits`: number of proposals from this kernel. `std_log2`: standard deviation of its speed,
+    accumulated since the last measured kernel of its lineage. `behaviour`: cell of its evidence.
     """
 
     kernel_id: str
@@ -561,10 +553,9 @@ class Node(Record):
 
 
 class Audit(Record):
-    """What became of a candidate that was measured whatever its forecast.
+    """Forecast and outcome of a candidate that was measured whatever its forecast.
 
-    `p_new_best` is what had been forecast of it, 0 where it was objected to; `new_best` whether it
-    was one.
+    `p_new_best` is 0 if there was an objection.
     """
 
     p_new_best: float
@@ -572,9 +563,9 @@ class Audit(Record):
 
 
 class View(Record):
-    """What a policy may know of the run when it decides.
+    """The state of a run, as far as a policy sees it.
 
-    `stale` counts the measurements since the last new best; `audits` are the latest.
+    `stale`: number of measurements since the last new best. `audits`: the latest ones.
     """
 
     seed: int
@@ -590,7 +581,7 @@ class View(Record):
 
 
 class Job(Record):
-    """One measurement to make, under the ledger entry that pays for it."""
+    """One measurement to make, and the ledger entry that pays for it."""
 
     entry: str
     purpose: Literal["reference", "search", "confirmation"]
@@ -599,16 +590,16 @@ class Job(Record):
 
     @property
     def effort(self) -> Effort:
-        """The candidates are screened; what the run stands on is measured with more care."""
+        """The precision: candidates are screened, reference and confirmations are more precise."""
         efforts: dict[str, Effort] = {"search": "screening", "reference": "normal"}
         return efforts.get(self.purpose, "final")
 
 
 class Observation(Record):
-    """One measured kernel as a forecaster is taught it; of one measured again, the later holds.
+    """One measured kernel for a forecaster to learn; a later one of the same kernel replaces it.
 
-    `forecast` is what was forecast of it when it was chosen, and `chosen` the probability with
-    which it was: below 1 for audits, which are drawn whatever their forecast.
+    `forecast`: the one when it was chosen. `chosen`: the probability of that choice, below 1 for
+    audits, which are drawn whatever their forecast.
     """
 
     kernel: Kernel
@@ -619,10 +610,9 @@ class Observation(Record):
 
 
 class Query(Record):
-    """One question to a forecaster: this candidate against that measured anchor.
+    """One question to a forecaster: a candidate against a measured anchor.
 
-    `incumbent_log2` is what a new best would have to beat, where that is known; `claim` what the
-    proposer says it did.
+    `incumbent_log2`: the speed that a new best must exceed, if known.
     """
 
     problem: Problem
@@ -638,13 +628,12 @@ class Query(Record):
 
 
 class ProposalRequest(Record):
-    """A wish for children of one parent; `ordinal` numbers the requests of a run.
+    """A request for children of one parent; `ordinal` numbers the requests of a run.
 
-    `proposed` counts the kernels that were proposed in it before, duplicates too.
-    `fruitless` counts the requests just before that brought nothing new: look further afield.
-    `partner` is a second parent of another lineage, whose ideas may be taken over; `history` what
-    was tried in this lineage, the latest last; `repair` a child that was sent back, to be put
-    right instead of writing another.
+    `proposed`: number of kernels proposed before in the run, with duplicates. `fruitless`: number
+    of last requests without a new kernel. `partner`: a second parent of another lineage, whose
+    ideas may be used. `history`: attempts in this lineage, the latest last. `repair`: a child to
+    repair instead of writing a new one.
     """
 
     ordinal: int
@@ -665,10 +654,10 @@ class ProposalRequest(Record):
 
 
 class Proposals(Record):
-    """What a proposer answered: kernels it has not compiled, and what the answer cost.
+    """A proposer's answer: kernels that are not compiled yet, and the cost of the answer.
 
-    `claims` are what it says of each, by kernel id; `missed` what it tried and could not make a
-    kernel of, and `failure` why there are fewer than were asked for.
+    `claims`: by kernel id. `missed`: attempts without a kernel. `failure`: why there are fewer
+    kernels than requested.
     """
 
     kernels: tuple[Kernel, ...]
@@ -683,7 +672,7 @@ class Proposals(Record):
 
 
 class Resource(StrEnum):
-    """What can be spent."""
+    """A resource that a run spends."""
 
     MEASUREMENTS = "measurements"
     DEVICE_S = "device_s"
@@ -697,7 +686,7 @@ Spend = Mapping[Resource, float]
 
 
 class Budget(Record):
-    """Caps on what a run may spend; None is no cap. `candidates` bounds what is considered."""
+    """Caps on what a run may spend and on the candidates it considers; None is no cap."""
 
     measurements: int | None = Field(default=None, ge=0)
     device_s: float | None = Field(default=None, ge=0)
@@ -706,6 +695,6 @@ class Budget(Record):
     candidates: int | None = Field(default=None, ge=0)
 
     def caps(self) -> dict[Resource, float]:
-        """The caps the ledger enforces."""
-        stated = self.model_dump(exclude={"candidates"}, exclude_none=True)
-        return {Resource(name): float(cap) for name, cap in stated.items()}
+        """Return the caps that the ledger enforces."""
+        caps = self.model_dump(exclude={"candidates"}, exclude_none=True)
+        return {Resource(name): float(cap) for name, cap in caps.items()}

@@ -132,22 +132,18 @@ class SyntheticBackend:
             for index, value in enumerate(values)
         )
         runtime_s = _REFERENCE_S / 2.0**log2_speedup
+        times = {"runtime_s": runtime_s, "reference_runtime_s": _REFERENCE_S}
+        cases = [
+            types.CaseTiming(case=case.name, log2_ratios=(log2_speedup,), **times)
+            for case in problem.timed_cases
+        ]
         return types.Timing(
             log2_speedup=log2_speedup,
             low=log2_speedup,
             high=log2_speedup,
             resolved=True,
-            runtime_s=runtime_s,
-            reference_runtime_s=_REFERENCE_S,
-            cases=tuple(
-                types.CaseTiming(
-                    case=case.name,
-                    log2_ratios=(log2_speedup,),
-                    runtime_s=runtime_s,
-                    reference_runtime_s=_REFERENCE_S,
-                )
-                for case in problem.timed_cases
-            ),
+            cases=tuple(cases),
+            **times,
         )
 
 
