@@ -1,16 +1,15 @@
-"""What trust costs: a sandboxed, verified measurement beside the bare loop that calls as often.
+"""Cost of trust: a sandboxed, verified measurement beside a bare loop with as many calls.
 
 Run: python bench/overhead.py [--quick] [--out FILE]
 A measurement starts a confined process, verifies on stated and hidden cases, gives every timed
 call new inputs and compares every output. The bare loop loads the same two libraries into this
-process and makes the same calls, in the same batches, on one set of inputs and with no check. Both
-are repeated alternately. How many calls a measurement makes depends on the noise it meets, so the
-ratio is taken of each measurement and its own bare loop, and the median of those is told.
-Compiling, and what a backend learns of a problem once (the oracle's samples, the noise floor),
-come before. The two processes of a measurement are started when the one before has ended, which in
-a search is while something is compiled: a pause stands for that here. What a measurement takes
-that has to start them itself is told as well (`ratio_from_nothing`). The last line is one JSON
-object.
+process and makes the same calls, in the same batches, on one set of inputs and without checks. Both
+are repeated alternately. The number of calls of a measurement depends on noise, so each measurement
+is divided by its own bare loop, and the median of these ratios is reported. Compiling, and what a
+backend learns of a problem once (known answers, the noise floor), come before. The two processes of
+a measurement are started when the one before has ended; in a search, something is compiled
+meanwhile, for which a pause stands here. `ratio_from_nothing` is the ratio of measurements that
+start them themselves. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from kernelcast.problems import load_problem
 from kernelcast.testing import make_kernel
 from kernelcast.types import Argument, Case, Effort, Hidden, Problem, Tolerance
 
-# Arithmetic alone, so that a call takes as long as it is told to: K steps on each of N elements,
-# after which an element still depends on where it began.
+# Arithmetic alone, so that a call takes as long as wanted: K steps on each of N elements, after
+# which an element still depends on its input.
 PASS = """
     for (int64_t i = 0; i < {end}; ++i) {{
         float value = x[i];
@@ -98,9 +97,9 @@ class Bare:
         self._arrays: dict[tuple[int, ...], list[Any]] = {}
 
     def call(self, arena: Arena, case: str, calls: int) -> None:
-        """Call so often in a row."""
+        """Call so often in a row, on one set of inputs of the case."""
         extents = arena.extents(case)
-        key = tuple(extents)  # a hidden case bears the same name with other shapes
+        key = tuple(extents)  # hidden cases of one name differ in shape
         if key not in self._arrays:
             self._arrays[key] = self._drawn(arena.cases[case])
         pointers = [array.ctypes.data for array in self._arrays[key]]
@@ -110,27 +109,27 @@ class Bare:
     def _drawn(self, case: Case) -> list[Any]:
         inputs = make_inputs(self._problem, case, np.random.default_rng(1))
         return [
-            inputs[each.name]
-            if each.role == "input"
-            else np.zeros(each.extent(case.dimensions), each.dtype)
-            for each in self._problem.arguments
+            inputs[argument.name]
+            if argument.role == "input"
+            else np.zeros(argument.extent(case.dimensions), argument.dtype)
+            for argument in self._problem.arguments
         ]
 
 
 def compared(
     backend: CppBackend, problem: Problem, source: str, effort: Effort, repeats: int
 ) -> dict[str, Any]:
-    """Both arms by turns; medians of their wall seconds and of the ratios of the two."""
+    """Run both alternately; medians of their wall seconds and of the ratios of the two."""
     kernel = make_kernel(source)
     built = backend._built(problem, problem.cases, source)
     assert isinstance(built, dict)
     bare = Bare(problem, built[problem.cases[0].name])
-    backend.measure(problem, kernel, seed=0, effort=effort)  # learns what is learnt once
+    backend.measure(problem, kernel, seed=0, effort=effort)  # learns what is kept
     runtimes_s: list[float] = []
     calls: list[tuple[Arena, str, int]] = []
 
     def pair(seed: int, *, ahead: bool) -> tuple[float, float]:
-        """Wall seconds of a measurement, and of the same calls bare."""
+        """Wall seconds of a measurement, and of the same calls in the bare loop."""
         if not ahead:
             backend._ahead._discard()
         time.sleep(PAUSE_S)
@@ -166,17 +165,17 @@ def compared(
 
 
 class recorded:  # noqa: N801  (reads as a statement)
-    """While it lasts, every request that runs a kernel is told."""
+    """Report every request that runs a kernel within a `with` statement."""
 
-    def __init__(self, tell: Callable[[CppChild, str, int], None]) -> None:
-        self._tell = tell
+    def __init__(self, note: Callable[[CppChild, str, int], None]) -> None:
+        self._note = note
 
     def __enter__(self) -> None:
         self._run = plain = CppChild.run
-        tell = self._tell
+        note = self._note
 
         def run(child: CppChild, case: str, calls: int, base: int, timeout_s: float) -> Any:
-            tell(child, case, calls)
+            note(child, case, calls)
             return plain(child, case, calls, base, timeout_s)
 
         CppChild.run = run  # type: ignore[method-assign, assignment]

@@ -1,12 +1,12 @@
-"""Does the timing protocol tell the truth on a busy machine: A/A, planted slowdowns, coverage.
+"""Accuracy of the timing protocol on a busy machine: A/A, planted slowdowns, coverage.
 
 Run: python bench/timing.py [--quick] [--effort normal] [--out FILE]
-Both cores are kept busy by a loop of their own while the reference is measured against itself and
-against copies of itself that compute 2% or 5% (and, to find the limit, 1%, 3% and 10%) of their
-elements twice. Every comparison is a whole measurement: a fresh confined process, new inputs,
-every output verified. "Faster" is what `Measurement.faster` claims; a slowdown is found if the
-whole interval lies below zero; coverage is how often an A/A interval holds zero. Comparisons come
-in random order. The last line is one JSON object.
+A loop keeps each core busy while the reference is measured against itself and against copies that
+compute 2% or 5% (and, to find the limit, 1%, 3% and 10%) of their elements twice. Every comparison
+is a whole measurement: a fresh confined process, new inputs, every output verified. "Faster" is
+`Measurement.faster`. A slowdown is found if the whole interval lies below zero. Coverage is the
+share of A/A intervals that contain zero. Comparisons come in random order. The last line is one
+JSON object.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ QUICK = {0: 16, 2: 8, 5: 8}
 
 
 def slower_by(percent: int) -> str:
-    """The seed kernel, with the first few percent of its elements computed twice."""
+    """The seed kernel with the first few percent of its elements computed twice."""
     again = PASS.format(end=f"N * {percent} / 100")
     barrier = 'asm volatile("" ::: "memory");'
     return SEED.rstrip().removesuffix("}") + f"    {barrier}{again}}}\n" if percent else SEED
@@ -43,7 +43,7 @@ def slower_by(percent: int) -> str:
 
 @contextmanager
 def busy_cores() -> Iterator[int]:
-    """A loop that never rests on each core."""
+    """Run an endless loop on each core."""
     loops = [
         multiprocessing.get_context("fork").Process(target=_spin, args=(core,), daemon=True)
         for core in sorted(os.sched_getaffinity(0))
@@ -65,7 +65,7 @@ def _spin(core: int) -> None:
 
 
 def main() -> None:
-    """Print what was found at each planted slowdown."""
+    """Print the results of each planted slowdown."""
     parser = bench_parser(__doc__, quick="16 A/A, 8 of two slowdowns each")
     parser.add_argument("--effort", choices=("screening", "normal", "final"), default="normal")
     parser.add_argument("--seed", type=int, default=0)
@@ -80,13 +80,13 @@ def main() -> None:
     problem = arithmetic(round(elements * CALL_S / probe.timing.runtime_s))
     order = [percent for percent, count in arms.items() for _ in range(count)]
     np.random.default_rng(options.seed).shuffle(order)
-    found: dict[int, list[Measurement]] = defaultdict(list)
+    measurements: dict[int, list[Measurement]] = defaultdict(list)
     with busy_cores() as loops:
         backend.measure(problem, make_kernel(SEED), seed=1, effort=effort)  # the noise floor
         for index, percent in enumerate(order):
             measurement = backend.measure(problem, make_kernel(slower_by(percent)), index, effort)
             assert measurement.timing is not None, measurement.failure
-            found[percent].append(measurement)
+            measurements[percent].append(measurement)
             if index % 50 == 49:
                 print(
                     f"{index + 1} of {len(order)} after {time.perf_counter() - started:.0f} s",
@@ -94,7 +94,7 @@ def main() -> None:
                     flush=True,
                 )
     backend.close()
-    rows = {percent: summary(found[percent]) for percent in sorted(found)}
+    rows = {percent: summary(measurements[percent]) for percent in sorted(measurements)}
     for percent, row in rows.items():
         print(f"{percent:3}% slower: {row}")
     detected = [percent for percent, row in rows.items() if percent and row["found"] >= 0.9]
@@ -104,10 +104,10 @@ def main() -> None:
         "found_5pct": rows[5]["found"],
         "coverage": rows[0]["covered"],
         "smallest_found_in_90pct": min(detected, default=None),
-        "comparisons": {percent: len(each) for percent, each in sorted(found.items())},
+        "comparisons": {percent: len(measurements[percent]) for percent in rows},
         "effort": effort,
         "busy_loops": loops,
-        "noise_log2": median(each.noise_log2 for each in found[0]),
+        "noise_log2": median(tie.noise_log2 for tie in measurements[0]),
         "rows": rows,
         "seconds": round(time.perf_counter() - started),
         "seed": options.seed,
@@ -117,19 +117,20 @@ def main() -> None:
 
 def summary(measurements: list[Measurement]) -> dict[str, Any]:
     """Shares over the comparisons of one arm, and medians."""
-    timings = [each.timing for each in measurements if each.timing is not None]
+    timings = [row.timing for row in measurements if row.timing is not None]
+    half_widths = [2 ** ((timing.high - timing.low) / 2) - 1 for timing in timings]
 
     def share(held: list[bool]) -> float:
         return round(sum(held) / len(held), 4)
 
     return {
-        "faster": share([each.faster for each in measurements]),
-        "found": share([each.high < 0.0 for each in timings]),
-        "covered": share([each.low <= 0.0 <= each.high for each in timings]),
-        "resolved": share([each.resolved for each in timings]),
-        "half_width": round(median(2 ** ((each.high - each.low) / 2) - 1 for each in timings), 4),
-        "speedup": round(2 ** median(each.log2_speedup for each in timings), 4),
-        "rounds": median(len(each.cases[0].log2_ratios) for each in timings),
+        "faster": share([row.faster for row in measurements]),
+        "found": share([timing.high < 0.0 for timing in timings]),
+        "covered": share([timing.low <= 0.0 <= timing.high for timing in timings]),
+        "resolved": share([timing.resolved for timing in timings]),
+        "half_width": round(median(half_widths), 4),
+        "speedup": round(2 ** median(timing.log2_speedup for timing in timings), 4),
+        "rounds": median(len(timing.cases[0].log2_ratios) for timing in timings),
     }
 
 

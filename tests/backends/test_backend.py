@@ -17,8 +17,7 @@ import pytest
 from kernelcast.backends import _backend, _preflight
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import Child
-from kernelcast.backends._envelope import Envelope
-from kernelcast.backends._match import MachineBusy, Match
+from kernelcast.backends._match import Envelope, MachineBusy, Match
 from kernelcast.backends._timing import PRECISION, Precision
 from kernelcast.backends._verify import KnownAnswer
 from kernelcast.backends.cpp import CppBackend, CppChild

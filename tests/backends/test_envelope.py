@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import Child
-from kernelcast.backends._envelope import Envelope, ReferenceLost
 from kernelcast.backends._inputs import FreshInputs
+from kernelcast.backends._match import Envelope, ReferenceLost
 from kernelcast.backends._timing import OutOfTime, Precision
 from kernelcast.backends._verify import KnownAnswer, oracle
 from kernelcast.backends.cpp import CppBackend

@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from kernelcast.backends import _envelope, _match, _timing
+from kernelcast.backends import _match, _timing
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import STARVED, Child
 from kernelcast.backends._inputs import FreshInputs
@@ -124,7 +124,7 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     clock = Clock()
-    for module in (_match, _envelope, _timing):
+    for module in (_match, _timing):
         monkeypatch.setattr(module, "time", clock)
     return Machine(clock)
 

@@ -20,10 +20,13 @@ from kernelcast.backends._timing import (
     noise_floor,
     time_pairs,
 )
-from kernelcast.types import Failure, FailureKind, Timing
+from kernelcast.types import Timing
 
 SCREENING = PRECISION["screening"]
-PLANTED = Failure(kind=FailureKind.CRASH, message="planted")
+
+
+class PlantedError(Exception):
+    """A kernel failed."""
 
 
 class FakeContest:
@@ -56,24 +59,23 @@ class FakeContest:
         self.staged += 1
         self.staged_calls = calls
 
-    def run(self, case: str, calls: int, *, candidate: bool) -> float | Failure:
+    def run(self, case: str, calls: int, *, candidate: bool) -> float:
         assert calls == self.staged_calls <= self.room
         self.journal.append((candidate, self.staged, calls))
         if len(self.journal) == self.fail_at:
-            return PLANTED
+            raise PlantedError
         stated = self.call_s[candidate]
         call_s = stated if isinstance(stated, float) else stated[case]
         noise = float(np.exp(self.noise * self.rng.standard_normal()))
         return self.overhead_s + calls * call_s * noise
 
-    def idle(self, case: str, calls: int) -> float | Failure:
+    def idle(self, case: str, calls: int) -> float:
         self.idled.append(calls)
         return self.overhead_s
 
-    def settle(self, case: str, calls: int) -> Failure | None:
+    def settle(self, case: str, calls: int) -> None:
         assert calls == self.staged_calls
         self.settled.append(self.staged)
-        return None
 
     def most_calls(self, case: str) -> int:
         return self.room
@@ -83,24 +85,13 @@ class FakeContest:
         return [(staged, calls) for side, staged, calls in self.journal[4:] if side is candidate]
 
 
-def outcome_of(
-    contest: FakeContest,
-    precision: Precision = SCREENING,
-    cases: Sequence[str] = ("main",),
-    deadline: float = math.inf,
-) -> Timing | Failure:
-    return time_pairs(cases, contest, np.random.default_rng(0), precision, deadline)
-
-
 def timed(
     contest: FakeContest,
     precision: Precision = SCREENING,
     cases: Sequence[str] = ("main",),
     deadline: float = math.inf,
 ) -> Timing:
-    outcome = outcome_of(contest, precision, cases, deadline)
-    assert isinstance(outcome, Timing)
-    return outcome
+    return time_pairs(cases, contest, np.random.default_rng(0), precision, deadline)
 
 
 @pytest.mark.parametrize("count", range(1, 80))
@@ -178,9 +169,8 @@ def test_more_care_takes_more_rounds_and_gives_a_narrower_interval() -> None:
 
 def test_one_outlier_does_not_move_the_median() -> None:
     class Hiccup(FakeContest):
-        def run(self, case: str, calls: int, *, candidate: bool) -> float | Failure:
+        def run(self, case: str, calls: int, *, candidate: bool) -> float:
             seconds = super().run(case, calls, candidate=candidate)
-            assert isinstance(seconds, float)
             return seconds + (1.0 if candidate and self.staged == 6 else 0.0)
 
     timing = timed(Hiccup(1e-3, 2e-3, noise=0.0))
@@ -219,7 +209,7 @@ def test_the_overhead_is_asked_for_with_as_many_calls_and_follows_its_drift() ->
     contest = FakeContest(100e-6, 200e-6, noise=0.0)
     run = contest.run
 
-    def drifting(case: str, calls: int, *, candidate: bool) -> float | Failure:
+    def drifting(case: str, calls: int, *, candidate: bool) -> float:
         contest.overhead_s = 50e-6 if len(contest.journal) < 20 else 400e-6
         return run(case, calls, candidate=candidate)
 
@@ -270,18 +260,22 @@ def test_pairs_share_inputs_and_come_in_random_abba_blocks() -> None:
 def test_first_failure_ends_the_timing(fail_at: int) -> None:
     contest = FakeContest()
     contest.fail_at = fail_at
-    assert outcome_of(contest) == PLANTED
+    with pytest.raises(PlantedError):
+        timed(contest)
     assert len(contest.journal) == fail_at
 
 
 @pytest.mark.parametrize("wrong_at", [1, 2, 3, 9])
 def test_outputs_that_do_not_settle_end_the_timing(wrong_at: int) -> None:
     class Wrong(FakeContest):
-        def settle(self, case: str, calls: int) -> Failure | None:
-            return PLANTED if self.staged == wrong_at else super().settle(case, calls)
+        def settle(self, case: str, calls: int) -> None:
+            if self.staged == wrong_at:
+                raise PlantedError
+            super().settle(case, calls)
 
     contest = Wrong()
-    assert outcome_of(contest) == PLANTED
+    with pytest.raises(PlantedError):
+        timed(contest)
     assert len(contest.journal) == 2 * wrong_at
 
 
@@ -289,16 +283,19 @@ def test_an_overhead_that_cannot_be_learnt_ends_the_timing() -> None:
     for fail_at in (1, 9, 10, 19):
 
         class Deaf(FakeContest):
-            def idle(self, case: str, calls: int, fail_at: int = fail_at) -> float | Failure:
+            def idle(self, case: str, calls: int, fail_at: int = fail_at) -> float:
                 super().idle(case, calls)
-                return PLANTED if len(self.idled) == fail_at else self.overhead_s
+                if len(self.idled) == fail_at:
+                    raise PlantedError
+                return self.overhead_s
 
-        assert outcome_of(Deaf(100e-6)) == PLANTED
+        with pytest.raises(PlantedError):
+            timed(Deaf(100e-6))
 
 
 def test_deadline_ends_the_timing_unresolved() -> None:
     class Slow(FakeContest):
-        def run(self, case: str, calls: int, *, candidate: bool) -> float | Failure:
+        def run(self, case: str, calls: int, *, candidate: bool) -> float:
             time.sleep(0.02)
             return super().run(case, calls, candidate=candidate)
 
@@ -312,7 +309,7 @@ def test_what_the_deadline_cut_short_is_no_ones_failure_and_unresolved() -> None
     class Stalled(FakeContest):
         stalls_after: int
 
-        def run(self, case: str, calls: int, *, candidate: bool) -> float | Failure:
+        def run(self, case: str, calls: int, *, candidate: bool) -> float:
             if len(self.journal) == self.stalls_after:
                 raise OutOfTime
             return super().run(case, calls, candidate=candidate)
@@ -326,7 +323,7 @@ def test_what_the_deadline_cut_short_is_no_ones_failure_and_unresolved() -> None
     contest = Stalled()
     contest.stalls_after = 5
     with pytest.raises(OutOfTime):
-        outcome_of(contest)
+        timed(contest)
 
 
 def test_enough_seconds_end_the_timing_after_the_least_rounds_only() -> None:

@@ -82,14 +82,6 @@ class Build(Generic[P]):
     program: P | None = None
 
 
-@dataclass(frozen=True)
-class _Noise:
-    """A noise floor, and when it was measured (of `time.monotonic`)."""
-
-    log2: float
-    measured: float
-
-
 class _ProblemData:
     """The oracle of one problem, known answers of it, and sources of inputs.
 
@@ -101,9 +93,8 @@ class _ProblemData:
         self.problem = problem
         self._oracle: Oracle = oracle(problem)
         lint(problem, self._oracle, rng)
-        self._lock = threading.Lock()
         self._answers: dict[str, tuple[KnownAnswer, int]] = {}
-        self._fresh: dict[str, FreshInputs] = {}
+        self.fresh = {case.name: FreshInputs(problem, case, rng) for case in problem.timed_cases}
 
     def answers(
         self, cases: Sequence[Case], rng: np.random.Generator, *, reuse: bool
@@ -122,14 +113,6 @@ class _ProblemData:
 
         with ThreadPoolExecutor(_DRAWING_THREADS) as pool:
             return list(pool.map(draw, cases, rng.spawn(len(cases))))
-
-    def fresh(self, rng: np.random.Generator) -> Mapping[str, FreshInputs]:
-        """Sources of inputs for the timed cases."""
-        with self._lock:
-            for case in self.problem.timed_cases:
-                if case.name not in self._fresh:
-                    self._fresh[case.name] = FreshInputs(self.problem, case, rng)
-            return dict(self._fresh)
 
 
 class MeasuringBackend(ABC, Generic[P]):
@@ -169,7 +152,7 @@ class MeasuringBackend(ABC, Generic[P]):
         self._directory = Path(tempfile.mkdtemp(prefix=f"kernelcast-{self.name}-", dir=build_dir))
         self._lock = threading.Lock()
         self._builds: OrderedDict[str, tuple[Build[P], Path]] = OrderedDict()
-        self._noise: dict[str, _Noise] = {}
+        self._noise: dict[str, tuple[float, float]] = {}  # log2, and when it was measured
         self._problems: OrderedDict[str, _ProblemData] = OrderedDict()
         self._finalizer = weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
 
@@ -248,7 +231,15 @@ class MeasuringBackend(ABC, Generic[P]):
             outcome = Failure(kind=FailureKind.TIMEOUT, message=f"{busy}; the kernel may be fast")
             device_s = cap_s
         if is_reference:
-            self._take_reference(problem, outcome)
+            if isinstance(outcome, Timing):
+                self._take_noise(problem, noise_floor(outcome))
+            elif outcome.kind is FailureKind.TIMEOUT:
+                raise SetupError(
+                    f"the seed kernel of {problem.name} is too slow to be measured in {cap_s:g} s "
+                    f"({outcome.message}): make the cases in problem.toml smaller, or write "
+                    f"`device_cap_s = {3 * cap_s:g}` under [backend] in search.toml and run "
+                    "`kernelcast search --config search.toml`"
+                )
         self._start_ahead(problem)
         return self._measurement(problem, kernel, outcome, spent_s + device_s, effort, watch)
 
@@ -261,7 +252,6 @@ class MeasuringBackend(ABC, Generic[P]):
         effort: Effort,
         watch: Watch,
     ) -> Measurement:
-        noise = self._noise.get(problem.id)
         return Measurement(
             kernel_id=kernel.id,
             problem_id=problem.id,
@@ -269,7 +259,7 @@ class MeasuringBackend(ABC, Generic[P]):
             toolchain=self.toolchain,
             timing=outcome if isinstance(outcome, Timing) else None,
             failure=outcome if isinstance(outcome, Failure) else None,
-            noise_log2=noise.log2 if noise else 0.0,
+            noise_log2=self._noise.get(problem.id, (0.0, 0.0))[0],
             # The ledger reserved no more. Only a busy machine can take longer.
             device_s=min(device_s, self._device_cap_s),
             sandbox=self.level,
@@ -373,7 +363,7 @@ class MeasuringBackend(ABC, Generic[P]):
         match = Match(
             arena=arena,
             start=start,
-            draw=lambda: (data.answers(cases, rng, reuse=effort != "final"), data.fresh(rng)),
+            draw=lambda: (data.answers(cases, rng, reuse=effort != "final"), data.fresh),
             rng=rng,
             precision=PRECISION[effort],
             device=self.device,
@@ -403,8 +393,8 @@ class MeasuringBackend(ABC, Generic[P]):
         return data
 
     def _noise_is_old(self, problem: Problem) -> bool:
-        noise = self._noise.get(problem.id)
-        return noise is None or time.monotonic() - noise.measured > _NOISE_LASTS_S
+        measured = self._noise.get(problem.id, (0.0, -math.inf))[1]
+        return time.monotonic() - measured > _NOISE_LASTS_S
 
     def _renew_noise(self, problem: Problem, rng: np.random.Generator) -> float:
         """Measure the noise floor, and return the device seconds that it took.
@@ -419,29 +409,15 @@ class MeasuringBackend(ABC, Generic[P]):
         if isinstance(outcome, Timing):
             self._take_noise(problem, noise_floor(outcome))
             return spent_s
-        known = self._noise.get(problem.id)
-        log2 = known.log2 if known else _CAUTIOUS_NOISE_LOG2
+        known = problem.id in self._noise
+        log2 = self._noise[problem.id][0] if known else _CAUTIOUS_NOISE_LOG2
         self._take_noise(problem, log2, age_s=_NOISE_LASTS_S - _NOISE_AGAIN_S)
         _log.warning(
             "The noise floor of %s could not be measured (%s). %s of %.1f%% is used until it can.",
-            problem.name,
-            outcome.message,
-            "The last one," if known else "A cautious one,",
-            100 * (2**log2 - 1),
+            *(problem.name, outcome.message),
+            *("The last one," if known else "A cautious one,", 100 * (2**log2 - 1)),
         )
         return spent_s
 
-    def _take_reference(self, problem: Problem, outcome: Timing | Failure) -> None:
-        if isinstance(outcome, Timing):
-            self._take_noise(problem, noise_floor(outcome))
-        elif outcome.kind is FailureKind.TIMEOUT:
-            cap_s = self._device_cap_s
-            raise SetupError(
-                f"the seed kernel of {problem.name} is too slow to be measured in {cap_s:g} s "
-                f"({outcome.message}): make the cases in problem.toml smaller, or write "
-                f"`device_cap_s = {3 * cap_s:g}` under [backend] in search.toml and run "
-                "`kernelcast search --config search.toml`"
-            )
-
     def _take_noise(self, problem: Problem, log2: float, age_s: float = 0.0) -> None:
-        self._noise[problem.id] = _Noise(log2, time.monotonic() - age_s)
+        self._noise[problem.id] = log2, time.monotonic() - age_s

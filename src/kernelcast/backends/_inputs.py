@@ -1,10 +1,9 @@
-"""Inputs that nobody has seen before: drawn with care for the oracle, at memory speed for timing.
+"""Inputs that no process has seen before, and hidden cases.
 
-A kernel that meets an input twice can remember its answer, so every timed call gets content of
-its own. Drawing a million normal numbers takes longer than many kernels; `FreshInputs` draws two
-long pools once and mixes windows of them at random places in random proportions, which keeps the
-distribution and costs little more than a copy. Here too are the shapes and magnitudes that
-no kernel is told of.
+A kernel that meets an input twice can remember its answer, so every timed call gets content of its
+own. Drawing a million normal numbers takes longer than many kernels. `FreshInputs` draws two long
+pools once and mixes windows of them at random places in random proportions, which keeps the
+distribution and costs little more than a copy.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from kernelcast.types import Argument, Case, Problem
 Array = NDArray[Any]
 
 _CHUNK = 1 << 15  # elements worked on at once
-_LEEWAY = 1 << 14  # how much longer a pool is than a chunk, at least
+_LEEWAY = 1 << 14  # elements by which a pool is longer than a chunk, at least
 _POOL = 1 << 20  # elements
 _SCALES = (1 / 16, 16.0)
 _MOST_DRAWS = 200
@@ -30,7 +29,7 @@ _SHAPES_TO_CHOOSE_FROM = 4
 
 
 def make_inputs(problem: Problem, case: Case, rng: np.random.Generator) -> dict[str, Array]:
-    """Fresh input arrays of a case, by name, each filled as its argument says."""
+    """Fresh input arrays of a case by name, filled as each argument says."""
     return {
         argument.name: _Filling(argument, case).drawn(argument.extent(case.dimensions), rng)
         for argument in problem.arguments
@@ -39,7 +38,7 @@ def make_inputs(problem: Problem, case: Case, rng: np.random.Generator) -> dict[
 
 
 class _Filling:
-    """How one argument of one case is filled, with its bounds as numbers."""
+    """The fill of one argument of one case, with its bounds as numbers."""
 
     def __init__(self, argument: Argument, case: Case) -> None:
         fill = argument.fill
@@ -47,13 +46,13 @@ class _Filling:
         self.dtype = np.dtype(argument.dtype)
         # The sum of two 32-bit integers needs more room.
         self.wide = self.dtype if self.dtype.kind == "f" else np.dtype(np.int64)
-        # Whole numbers count or index something, whatever they are stored in.
+        # Whole numbers are counts or indices, whatever their type.
         scale = case.scale if self.dtype.kind == "f" and fill.kind != "integers" else 1.0
         self.mean, self.std = scale * fill.mean, scale * fill.std
         self.low = self.high = 0.0
         if fill.kind != "normal":
-            low, high = (evaluate(str(each), case.dimensions) for each in (fill.low, fill.high))
-            self.low, self.high = scale * low, scale * high
+            self.low = scale * evaluate(str(fill.low), case.dimensions)
+            self.high = scale * evaluate(str(fill.high), case.dimensions)
 
     def drawn(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
         """Independent values."""
@@ -70,7 +69,7 @@ class _Filling:
         return np.ascontiguousarray(values, dtype=self.dtype)
 
     def pool(self, length: int, rng: np.random.Generator) -> Array:
-        """What windows are taken from; of a normal fill without its mean."""
+        """Values to take windows of; without the mean or lower bound."""
         if self.kind == "normal":
             normal = self._standard((length,), rng)
             normal *= self.std
@@ -80,21 +79,20 @@ class _Filling:
         return values
 
     def mix(self, one: Array, other: Array, out: Array, rng: np.random.Generator) -> None:
-        """Windows of two pools into content of the same distribution that was never there before.
+        """Mix windows of two pools into new content of the same distribution.
 
-        Places and proportions are drawn anew for each chunk: what is linear and does not mind a
-        shift could otherwise be had from answers to the pools.
+        Places and proportions are drawn anew for each chunk. Otherwise the answer of a linear
+        kernel that does not mind a shift could be had from its answers to the pools.
         """
-        span, low = (self.wide.type(each) for each in (self.high - self.low, self.low))
+        span, low = self.wide.type(self.high - self.low), self.wide.type(self.low)
         for part in chunks(out.size):
             size = out[part].size
-            first, second = (int(each) for each in rng.integers(len(one) - size + 1, size=2))
+            first, second = map(int, rng.integers(len(one) - size + 1, size=2))
             here, there = one[first : first + size], other[second : second + size]
             if self.kind == "normal":
                 angle = rng.uniform(0.0, 2.0 * math.pi)
-                shares = [self.dtype.type(each) for each in (math.cos(angle), math.sin(angle))]
-                np.multiply(here, shares[0], out=out[part])
-                out[part] += there * shares[1]
+                np.multiply(here, self.dtype.type(math.cos(angle)), out=out[part])
+                out[part] += there * self.dtype.type(math.sin(angle))
                 if self.mean:
                     out[part] += self.dtype.type(self.mean)
             else:
@@ -108,29 +106,23 @@ class _Filling:
 
 
 def chunks(size: int) -> Iterator[slice]:
-    """So many elements in parts, small enough that what lies between steps stays in the cache."""
+    """Slices of so many elements in all, small enough that intermediate results stay in cache."""
     return (slice(start, start + _CHUNK) for start in range(0, size, _CHUNK))
 
 
 class FreshInputs:
-    """The inputs of one case, again and again, never the same."""
+    """A source of inputs of one case that never repeat."""
 
     def __init__(self, problem: Problem, case: Case, rng: np.random.Generator) -> None:
-        self._pools = [
-            self._drawn(argument, case, rng)
-            for argument in problem.arguments
-            if argument.role == "input"
-        ]
-
-    def _drawn(
-        self, argument: Argument, case: Case, rng: np.random.Generator
-    ) -> tuple[_Filling, Array, Array]:
-        filling = _Filling(argument, case)
-        length = min(math.prod(argument.extent(case.dimensions)), _POOL) + _LEEWAY
-        return filling, filling.pool(length, rng), filling.pool(length, rng)
+        self._pools: list[tuple[_Filling, Array, Array]] = []
+        for argument in problem.arguments:
+            if argument.role == "input":
+                filling = _Filling(argument, case)
+                length = min(math.prod(argument.extent(case.dimensions)), _POOL) + _LEEWAY
+                self._pools.append((filling, filling.pool(length, rng), filling.pool(length, rng)))
 
     def fill(self, arrays: list[Array], rng: np.random.Generator) -> None:
-        """New content for the input arrays, flat and in the order of the signature."""
+        """Write new content to the input arrays, flat and in the order of the signature."""
         for (filling, one, other), out in zip(self._pools, arrays, strict=True):
             filling.mix(one, other, out, rng)
 
@@ -138,23 +130,21 @@ class FreshInputs:
 def hidden_cases(
     problem: Problem, count: int, largest_bytes: int, rng: np.random.Generator
 ) -> list[Case]:
-    """Untimed cases that no kernel knows: other shapes, and two of three other magnitudes.
+    """Untimed cases that no kernel knows: other shapes, two of three in other magnitudes.
 
-    A problem that does not say which shapes are legal is tried on those it lists.
+    A problem that states no legal shapes gets its smallest case's.
     """
-    found = []
+    cases = []
+    smallest = min(problem.cases, key=lambda case: _bytes(problem, case.dimensions))
     for index in range(count):
         scale = (1.0, *_SCALES)[index % (1 + len(_SCALES))]
         # Magnitudes show where there is something to add up: of several shapes, the largest.
-        drawn = [
-            _drawn_dimensions(problem, largest_bytes, rng)
-            for _ in range(1 if scale == 1.0 else _SHAPES_TO_CHOOSE_FROM)
-        ]
-        shapes = [each for each in drawn if each is not None]
-        shapes = shapes or [dict(_smallest(problem).dimensions)]
-        dimensions = max(shapes, key=lambda each: _bytes(problem, each))
-        found.append(Case(name=f"hidden-{index}", dimensions=dimensions, timed=False, scale=scale))
-    return found
+        draws = 1 if scale == 1.0 else _SHAPES_TO_CHOOSE_FROM
+        drawn = [_drawn_dimensions(problem, largest_bytes, rng) for _ in range(draws)]
+        shapes = [shape for shape in drawn if shape is not None] or [dict(smallest.dimensions)]
+        dimensions = max(shapes, key=lambda shape: _bytes(problem, shape))
+        cases.append(Case(name=f"hidden-{index}", dimensions=dimensions, timed=False, scale=scale))
+    return cases
 
 
 def _drawn_dimensions(
@@ -169,17 +159,13 @@ def _drawn_dimensions(
             for name, (low, high) in problem.hidden.dimensions.items()
         }
         fits = _bytes(problem, drawn) <= largest_bytes
-        if fits and all(evaluate(each, drawn) for each in problem.hidden.constraints):
+        if fits and all(evaluate(rule, drawn) for rule in problem.hidden.constraints):
             return drawn
     return None
 
 
-def _smallest(problem: Problem) -> Case:
-    return min(problem.cases, key=lambda case: _bytes(problem, case.dimensions))
-
-
 def _bytes(problem: Problem, dimensions: Any) -> int:
     return sum(
-        math.prod(each.extent(dimensions)) * np.dtype(each.dtype).itemsize
-        for each in problem.arguments
+        math.prod(argument.extent(dimensions)) * np.dtype(argument.dtype).itemsize
+        for argument in problem.arguments
     )

@@ -1,6 +1,11 @@
 """A match: one source against the seed kernel, repeated until there is a verdict.
 
-Every attempt has new processes and new inputs. Two things are no verdict:
+Every attempt is an `Envelope`: new processes, inputs that neither has seen, and verified outputs.
+The reference is trusted, the candidate is not. Both get the same inputs at the same addresses in
+memory of their own, one request at a time. The candidate's outputs are copied as soon as it replies
+and compared with the reference's; in verification calls, with the oracle's.
+
+Two things are no verdict:
 
 - Doubt: the seed kernel's process failed, or the candidate took CPU time outside of its calls,
   which a busy machine may charge to an honest kernel. The attempt is repeated at once, twice at
@@ -13,6 +18,7 @@ Every attempt has new processes and new inputs. Two things are no verdict:
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -22,11 +28,12 @@ import numpy as np
 
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import STARVED, Child
-from kernelcast.backends._envelope import Envelope, ReferenceLost
 from kernelcast.backends._inputs import FreshInputs
-from kernelcast.backends._timing import OutOfTime, Precision
-from kernelcast.backends._verify import KnownAnswer
+from kernelcast.backends._overtime import Overtime
+from kernelcast.backends._timing import OutOfTime, Precision, time_pairs
+from kernelcast.backends._verify import Errors, Image, KnownAnswer, Slot, differences
 from kernelcast.errors import ProblemError
+from kernelcast.expression import evaluate
 from kernelcast.types import Device, Failure, FailureKind, Timing
 
 _LOAD_TIMEOUT_S = 20.0
@@ -34,8 +41,208 @@ _CLEANUP_MARGIN_S = 0.5
 _REPEATS = 2
 _LONGEST_PAUSE_S = 30.0
 _MOST_TIME_FACTOR = 8
+_TIMEOUT_FACTOR = 20.0
+_TIMEOUT_SLACK_S = 1.0
+_TOO_FAST_FACTOR = 8.0
 
 _log = logging.getLogger("kernelcast.backends")
+
+
+class CandidateFailed(Exception):
+    """The candidate failed; `Envelope.measure` returns its failure."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class ReferenceLost(Exception):
+    """The reference's process failed. The candidate has not failed."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class Envelope:
+    """One attempt at a measurement: both processes, and everything that neither may know."""
+
+    def __init__(
+        self,
+        arena: Arena,
+        candidate: Child,
+        reference: Child,
+        fresh: Mapping[str, FreshInputs],
+        rng: np.random.Generator,
+        deadline: float,
+    ) -> None:
+        self._arena = arena
+        self._candidate, self._reference = candidate, reference
+        self._fresh = fresh
+        self._rng = rng
+        self._deadline = deadline
+        self._images: dict[str, list[Image]] = {}
+        self._honest: dict[str, Errors] = {}
+        self._taken: Slot = np.zeros((0, 0), np.uint8)
+        self._base = 0
+        self._call_limit_s: dict[str, float] = dict.fromkeys(arena.cases, math.inf)
+        self.overtime = Overtime(candidate, reference)
+        self._flush = np.zeros(0, np.uint8)
+        candidate.deadline = reference.deadline = deadline
+        # Cores differ in speed and load, so both run on the same one.
+        candidate.core = reference.core = int(rng.choice(candidate.cores))
+
+    def measure(
+        self,
+        answers: Sequence[KnownAnswer],
+        precision: Precision,
+        device: Device,
+        flush_bytes: int = 0,
+    ) -> Timing | Failure:
+        """Verify on every known answer, then time; the first failure ends it.
+
+        Raises:
+            OutOfTime: The deadline passed, or a process was starved, before the first round ended.
+            ReferenceLost: The reference failed.
+        """
+        self._flush = np.zeros(flush_bytes, np.uint8)
+        timed = [case.name for case in self._arena.problem.timed_cases]
+        try:
+            self._verify(answers)
+            timing = time_pairs(timed, self, self._rng, precision, self._deadline)
+            self._require_plausible(timing, device)
+        except CandidateFailed as failed:
+            return failed.failure
+        return timing
+
+    def _verify(self, answers: Sequence[KnownAnswer]) -> None:
+        for answer, errors in [(answer, self._honest_errors(answer)) for answer in answers]:
+            if errors is not None:
+                self._honest[answer.image.case.name] = errors
+                _pass(answer.check(self._called(self._candidate, answer), errors))
+        _pass(self.overtime.check())
+
+    def _honest_errors(self, answer: KnownAnswer) -> Errors | None:
+        """The reference's errors; None if magnitudes of this scale overflow in it."""
+        slot = self._called(self._reference, answer)
+        errors = answer.errors(slot)
+        if answer.image.case.scale != 1.0:
+            finite = all(math.isfinite(error.worst) for error in errors.values())
+            return errors if finite else None
+        if failure := answer.check(slot):
+            raise ReferenceLost(failure)
+        return errors
+
+    def _called(self, child: Child, answer: KnownAnswer) -> Slot:
+        """The slot after one call on the known answer's inputs."""
+        case = answer.image.case.name
+        self._place(case, 1)
+        slot: Slot = self._slots(child, case, 1)[0]
+        slot[:] = answer.image.content
+        seconds = self._timed(child, case, 1)
+        if child is self._reference:
+            # From now on, calls that are very much slower than the reference's are cut short.
+            self._call_limit_s[case] = _TIMEOUT_FACTOR * seconds
+        return slot
+
+    def stage(self, case: str, calls: int) -> None:
+        """Draw new inputs for so many calls, and new addresses."""
+        images = self._images.setdefault(case, [])
+        while len(images) < calls:
+            images.append(Image.blank(self._arena.problem, self._arena.cases[case], self._rng))
+        for image in images[:calls]:
+            self._fresh[case].fill(image.arrays(image.content, "input"), self._rng)
+        self._place(case, calls)
+
+    def run(self, case: str, calls: int, *, candidate: bool) -> float:
+        """Seconds of one request on the staged inputs."""
+        child = self._candidate if candidate else self._reference
+        slots = self._slots(child, case, calls)
+        for slot, image in zip(slots, self._images[case], strict=False):
+            slot[:] = image.content
+        if self._flush.size:
+            self._flush += 1
+        seconds = self._timed(child, case, calls)
+        if candidate:
+            # Copied at once: what is written after the reply does not count.
+            if self._taken.shape != slots.shape:  # new memory costs more than the copy
+                self._taken = np.empty_like(slots)
+            self._taken[:] = slots
+        return seconds
+
+    def idle(self, case: str, calls: int) -> float:
+        """Seconds of a request without the work, by the reference's process.
+
+        The candidate is asked as well, so that both have rested equally long.
+        """
+        seconds = {}
+        for index in self._rng.permutation(2):
+            child = (self._candidate, self._reference)[index]
+            answer = child.idle(case, calls, self._limit_s(case, calls))
+            seconds[index] = self._seconds(child, answer)
+        return seconds[1]
+
+    def settle(self, case: str, calls: int) -> None:
+        """Compare the candidate's outputs with the reference's."""
+        tolerance = self._arena.problem.tolerance
+        theirs = self._slots(self._reference, case, calls)
+        for index, image in enumerate(self._images[case][:calls]):
+            both = self._taken[index], theirs[index]
+            _pass(differences(image, tolerance, self._honest[case], *both))
+        _pass(self.overtime.check(of_a_round=True))
+
+    def most_calls(self, case: str) -> int:
+        """How many calls fit into one request."""
+        return self._arena.most_calls(case)
+
+    def _require_plausible(self, timing: Timing, device: Device) -> None:
+        """Fail a candidate that is much faster than the device's peak allows."""
+        peak = max(device.peak_flops.values(), default=math.inf)
+        for timed in timing.cases:
+            dimensions = self._arena.cases[timed.case].dimensions
+            floor_s = evaluate(self._arena.problem.flops, dimensions) / peak
+            if timed.runtime_s * _TOO_FAST_FACTOR < floor_s:
+                message = (
+                    f"case {timed.case}: {timed.runtime_s:.3g} s is less than an eighth of "
+                    f"what the stated work takes at the device's peak ({floor_s:.3g} s)"
+                )
+                raise CandidateFailed(Failure(kind=FailureKind.CHEATING, message=message))
+
+    def _place(self, case: str, calls: int) -> None:
+        stride = self._arena.layouts[case].stride
+        self._base = stride * int(self._rng.integers(self._arena.size // stride - calls + 1))
+
+    def _slots(self, child: Child, case: str, calls: int) -> Slot:
+        stride = self._arena.layouts[case].stride
+        return child.memory[self._base : self._base + calls * stride].reshape(calls, stride)
+
+    def _timed(self, child: Child, case: str, calls: int) -> float:
+        limit_s = self._limit_s(case, calls)
+        seconds = self._seconds(child, child.run(case, calls, self._base, limit_s))
+        if child is self._candidate:
+            self.overtime.worked(seconds)
+        return seconds
+
+    def _seconds(self, child: Child, answer: float | Failure) -> float:
+        """The seconds of a request; raise what a failure means."""
+        if not isinstance(answer, Failure):
+            return answer
+        late = child.starved or time.perf_counter() >= self._deadline
+        if answer.kind is FailureKind.TIMEOUT and late:
+            raise OutOfTime
+        raise (CandidateFailed if child is self._candidate else ReferenceLost)(answer)
+
+    def _limit_s(self, case: str, calls: int) -> float:
+        """The limit of a request of so many calls from now on."""
+        left_s = self._deadline - time.perf_counter()
+        if left_s <= 0.0:
+            raise OutOfTime
+        return min(_TIMEOUT_SLACK_S + calls * self._call_limit_s[case], left_s)
+
+
+def _pass(failure: Failure | None) -> None:
+    if failure is not None:
+        raise CandidateFailed(failure)
 
 
 class MachineBusy(Exception):

@@ -99,13 +99,13 @@ class OpenCl:
         """The answer as an unsigned number of any width."""
         return int.from_bytes(self.ask(name, *arguments), "little")
 
-    def platforms(self) -> list[ctypes.c_void_p]:
-        """All platforms."""
-        return self._listed("clGetPlatformIDs")
-
-    def devices(self, platform: ctypes.c_void_p) -> list[ctypes.c_void_p]:
-        """All devices of a platform."""
-        return self._listed("clGetDeviceIDs", platform, ctypes.c_uint64(_ALL_DEVICES))
+    def devices(self) -> "list[tuple[ctypes.c_void_p, list[ctypes.c_void_p]]]":
+        """All platforms, each with its devices."""
+        every = ctypes.c_uint64(_ALL_DEVICES)
+        return [
+            (platform, self._listed("clGetDeviceIDs", platform, every))
+            for platform in self._listed("clGetPlatformIDs")
+        ]
 
     def _listed(self, name: str, *arguments: object) -> list[ctypes.c_void_p]:
         count = ctypes.c_uint()
@@ -123,7 +123,7 @@ class Session(OpenCl):
 
     def __init__(self, platform: int, index: int) -> None:
         super().__init__()
-        self.device = self.devices(self.platforms()[platform])[index]
+        self.device = self.devices()[platform][1][index]
         self.one_device = (ctypes.c_void_p * 1)(self.device)
         self.context = self.make("clCreateContext", None, 1, self.one_device, None, None)
 
@@ -157,21 +157,16 @@ def compile_source(arguments: list[str]) -> None:
     except OpenClError:
         sys.exit(f"there is no __kernel function {entry!r}")
     # Asked for its binary, PoCL makes code for the group sizes that its environment lists.
+    size = session.ask_number("clGetProgramInfo", program, _BINARY_SIZES)
+    code = ctypes.create_string_buffer(size)
+    pointers = (ctypes.c_void_p * 1)(ctypes.addressof(code))
+    width = ctypes.c_size_t(ctypes.sizeof(pointers))
+    session.call("clGetProgramInfo", program, _BINARIES, width, pointers, None)
     with open("kernel.bin.new", "wb") as file:
-        file.write(_binary(session, program))
+        file.write(code.raw)
     os.rename("kernel.bin.new", "kernel.bin")  # another process may be reading it
     with open("kernel.json", "w") as file:
         json.dump(_facts_of_kernel(session, kernel), file)
-
-
-def _binary(opencl: OpenCl, program: ctypes.c_void_p) -> bytes:
-    code = ctypes.create_string_buffer(
-        opencl.ask_number("clGetProgramInfo", program, _BINARY_SIZES)
-    )
-    pointers = (ctypes.c_void_p * 1)(ctypes.addressof(code))
-    size = ctypes.c_size_t(ctypes.sizeof(pointers))
-    opencl.call("clGetProgramInfo", program, _BINARIES, size, pointers, None)
-    return code.raw
 
 
 def _facts_of_kernel(session: Session, kernel: ctypes.c_void_p) -> "dict[str, Any]":
@@ -335,12 +330,12 @@ def probe(arguments: list[str]) -> None:
         opencl = OpenCl()
     except OSError:
         os._exit(NO_DEVICE)
-    devices = [
+    facts = [
         {"platform": number, "index": index, **_facts_of_device(opencl, platform, device)}
-        for number, platform in enumerate(opencl.platforms())
-        for index, device in enumerate(opencl.devices(platform))
+        for number, (platform, devices) in enumerate(opencl.devices())
+        for index, device in enumerate(devices)
     ]
-    print(json.dumps(devices))  # noqa: T201  (this is the answer)
+    print(json.dumps(facts))  # noqa: T201  (this is the answer)
 
 
 def _facts_of_device(

@@ -21,7 +21,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kernelcast.types import CaseTiming, Effort, Failure, Timing
+from kernelcast.types import CaseTiming, Effort, Timing
 
 
 class OutOfTime(Exception):
@@ -31,20 +31,20 @@ class OutOfTime(Exception):
 class Contest(Protocol):
     """Runs two kernels on the same inputs.
 
-    Times are wall seconds of a whole request by the parent's clock. Any request may end with
-    `OutOfTime`.
+    Times are wall seconds of a whole request by the parent's clock. Any request may raise
+    `OutOfTime`, or another exception if a kernel failed.
     """
 
     def stage(self, case: str, calls: int) -> None:
         """Draw new inputs for so many calls, the same for both kernels."""
 
-    def run(self, case: str, calls: int, *, candidate: bool) -> float | Failure:
+    def run(self, case: str, calls: int, *, candidate: bool) -> float:
         """Call one of the kernels on the staged inputs."""
 
-    def idle(self, case: str, calls: int) -> float | Failure:
+    def idle(self, case: str, calls: int) -> float:
         """Make the same request without the work, for its overhead."""
 
-    def settle(self, case: str, calls: int) -> Failure | None:
+    def settle(self, case: str, calls: int) -> None:
         """Verify the candidate's outputs on the staged inputs, once both have run."""
 
     def most_calls(self, case: str) -> int:
@@ -134,57 +134,41 @@ class _Duel:
         self._runtimes_s: dict[bool, list[float]] = {True: [], False: []}
         self.log2_ratios: list[float] = []
 
-    def warm_up(self, precision: Precision) -> Failure | None:
+    def warm_up(self, precision: Precision) -> None:
         """Learn the overhead and how many calls make a request long enough to time."""
-        fastest_s = {True: math.inf, False: math.inf}
-        for candidate_first in (True, False):
-            request_s = self._requests(candidate_first=candidate_first)
-            if isinstance(request_s, Failure):
-                return request_s
-            fastest_s = {side: min(fastest_s[side], request_s[side]) for side in fastest_s}
-        if failure := self.learn_overhead(_OVERHEADS):
-            return failure
+        one, other = (self._requests(candidate_first=first) for first in (True, False))
+        self.learn_overhead(_OVERHEADS)
         shorter_s, longer_s = sorted(
-            self._per_call(seconds, 0.01) for seconds in fastest_s.values()
+            self._per_call(min(one[side], other[side]), 0.01) for side in one
         )
         needed = math.ceil(precision.shortest_request_s / shorter_s)
         bearable = math.floor(precision.longest_request_s / longer_s)
         calls = max(1, min(needed, bearable, self._contest.most_calls(self.case)))
-        if calls == self._calls:
-            return None
-        self._calls = calls
-        return self.learn_overhead(_OVERHEADS)
+        if calls != self._calls:
+            self._calls = calls
+            self.learn_overhead(_OVERHEADS)
 
-    def round(self, *, candidate_first: bool) -> Failure | None:
+    def round(self, *, candidate_first: bool) -> None:
         """Time both once, on inputs that neither has seen."""
-        request_s = self._requests(candidate_first=candidate_first)
-        if isinstance(request_s, Failure):
-            return request_s
-        for side, seconds in request_s.items():
+        for side, seconds in self._requests(candidate_first=candidate_first).items():
             self._runtimes_s[side].append(self._per_call(seconds))
         ratio = self._runtimes_s[False][-1] / self._runtimes_s[True][-1]
         self.log2_ratios.append(math.log2(ratio))
-        return None
 
-    def _requests(self, *, candidate_first: bool) -> dict[bool, float] | Failure:
+    def _requests(self, *, candidate_first: bool) -> dict[bool, float]:
         """Seconds of a request by side (True is the candidate's), its outputs verified."""
         self._contest.stage(self.case, self._calls)
-        request_s = {}
-        for side in (candidate_first, not candidate_first):
-            seconds = self._contest.run(self.case, self._calls, candidate=side)
-            if isinstance(seconds, Failure):
-                return seconds
-            request_s[side] = seconds
-        return self._contest.settle(self.case, self._calls) or request_s
+        request_s = {
+            side: self._contest.run(self.case, self._calls, candidate=side)
+            for side in (candidate_first, not candidate_first)
+        }
+        self._contest.settle(self.case, self._calls)
+        return request_s
 
-    def learn_overhead(self, repeats: int = 1) -> Failure | None:
+    def learn_overhead(self, repeats: int = 1) -> None:
         """Time requests without the work; their cost drifts with the load on the machine."""
         for _ in range(repeats):
-            seconds = self._contest.idle(self.case, self._calls)
-            if isinstance(seconds, Failure):
-                return seconds
-            self._idle_s.append(seconds)
-        return None
+            self._idle_s.append(self._contest.idle(self.case, self._calls))
 
     def _per_call(self, request_s: float, least_share: float = 0.25) -> float:
         # The rest of a request that is nearly all overhead means nothing, so a kernel is credited
@@ -207,11 +191,12 @@ def time_pairs(
     rng: np.random.Generator,
     precision: Precision,
     deadline: float = math.inf,
-) -> Timing | Failure:
-    """Time the candidate against the reference, or return the first failure.
+) -> Timing:
+    """Time the candidate against the reference.
 
-    A block is begun only if it should end before `deadline` (of `time.perf_counter`). A block that
-    does not end in time does not count, and the timing is unresolved.
+    A block is two rounds over all cases, in either order. It is begun only if it should end before
+    `deadline` (of `time.perf_counter`). A block that does not end in time does not count, and the
+    timing is unresolved.
 
     Raises:
         OutOfTime: The time ended before the first block did.
@@ -221,13 +206,16 @@ def time_pairs(
     cut_short = False
     try:
         for duel in duels:
-            if failure := duel.warm_up(precision):
-                return failure
+            duel.warm_up(precision)
         started = time.perf_counter()
         while True:
-            block = _block(duels, rng)
-            if isinstance(block, Failure):
-                return block
+            block = []
+            for duel in duels:
+                duel.learn_overhead()
+            for candidate_first in rng.permutation([True, False]):
+                for duel in duels:
+                    duel.round(candidate_first=bool(candidate_first))
+                block.append(math.fsum(duel.log2_ratios[-1] for duel in duels) / len(duels))
             rounds += block
             elapsed_s = time.perf_counter() - started
             interval = median_interval(rounds)
@@ -255,17 +243,3 @@ def time_pairs(
         reference_runtime_s=geometric_mean(timing.reference_runtime_s for timing in timings),
         cases=tuple(timings),
     )
-
-
-def _block(duels: Sequence[_Duel], rng: np.random.Generator) -> list[float] | Failure:
-    """Two rounds over all cases, in either order; the mean log2 ratio of each."""
-    rounds = []
-    for duel in duels:
-        if failure := duel.learn_overhead():
-            return failure
-    for candidate_first in rng.permutation([True, False]):
-        for duel in duels:
-            if failure := duel.round(candidate_first=bool(candidate_first)):
-                return failure
-        rounds.append(math.fsum(duel.log2_ratios[-1] for duel in duels) / len(duels))
-    return rounds

@@ -1,11 +1,9 @@
 """Expected outputs and their comparison, in the parent, where no kernel can reach them.
 
-An `Image` is one set of inputs of a case laid out as in shared memory, with poisoned outputs and
-guard bytes around every array. A `KnownAnswer` adds the bounds of each output element, from the
-oracle. Timed calls are compared with the trusted reference's outputs on the same inputs instead
-(`differences`). A kernel that changes an input (it must cast `const` away) is `CHEATING`. A kernel
-that writes past an array, leaves an element wrong or unwritten, or is less precise than its budget
-is `WRONG_RESULT`. `lint` refuses a problem on which this could not tell right from wrong.
+Verification calls are compared with the oracle (`KnownAnswer`), timed calls with the trusted
+reference's outputs on the same inputs (`differences`). A kernel that changes an input (it must cast
+`const` away) is `CHEATING`. A kernel that writes past an array, leaves an element wrong or
+unwritten, or is less precise than its budget is `WRONG_RESULT`.
 """
 
 from __future__ import annotations
@@ -122,12 +120,9 @@ class _Bounds:
 
 
 def _rounded(bound: Array, dtype: np.dtype[Any], inwards: Callable[[Array], Array]) -> Array:
-    """The bound in the output's own type, where comparing costs a quarter.
-
-    Floats round to nearest: rounding is monotone, so that no right element becomes a wrong one,
-    and at most half a unit in the last place is let in.
-    """
+    """The bound in the output's own type, where comparing costs a quarter."""
     if dtype.kind == "f":
+        # To nearest: rounding is monotone, so that no right element becomes a wrong one.
         with np.errstate(over="ignore"):
             return bound.astype(dtype)
     largest = float(np.nextafter(float(np.iinfo(dtype).max) + 1.0, 0.0))
@@ -221,10 +216,9 @@ Errors = Mapping[str, "OutputError"]
 
 @dataclass(frozen=True)
 class OutputError:
-    """How far one output is from the oracle: root mean square, and at worst.
+    """How far one output is from the oracle: root mean square in tolerances, and at worst.
 
-    The mean is in units of each element's tolerance. A mean of plain errors is decided by a few
-    large elements and differs several times between inputs, so that it is no budget. `most_rms` is
+    A mean of plain errors would be decided by a few large elements, and is no budget. `most_rms` is
     what other kernels may be off if this is the reference; infinite for few elements.
     """
 
@@ -255,15 +249,11 @@ class KnownAnswer:
         # After the image is made: an oracle that changes its arguments cannot change the kernel's.
         answers = [array.reshape(-1) for array in reference(inputs, case)]
         outputs = _outputs(problem.arguments)
-        return cls(
-            image,
-            problem.tolerance,
-            {output.name: exact for output, exact in zip(outputs, answers, strict=True)},
-            {
-                output.name: _Bounds.of(output, problem, exact)
-                for output, exact in zip(outputs, answers, strict=True)
-            },
-        )
+        exact = {output.name: array for output, array in zip(outputs, answers, strict=True)}
+        bounds = {
+            output.name: _Bounds.of(output, problem, exact[output.name]) for output in outputs
+        }
+        return cls(image, problem.tolerance, exact, bounds)
 
     def errors(self, slot: Slot) -> dict[str, OutputError]:
         """How far the floating-point outputs are from the oracle; infinite where one is NaN."""
@@ -276,11 +266,17 @@ class KnownAnswer:
     def _error(self, argument: Argument, output: Array) -> OutputError:
         worst = squares = magnitudes = 0.0
         count = 0
-        smallest_unit = self._smallest_unit(argument)
+        smallest_unit = 0.0
+        if self.image.case.scale != 1.0:
+            # The absolute tolerance hardly counts here. Without this, one element that cancels to
+            # nearly nothing would decide the mean, where an honest kernel may be off by chance.
+            magnitude = np.abs(self.exact[argument.name])
+            finite = magnitude[np.isfinite(magnitude)]
+            smallest_unit = self.tolerance.rtol * float(np.median(finite)) if finite.size else 0.0
         for part in chunks(output.size):
             exact, actual = self.exact[argument.name][part], output[part]
-            if not (finite := np.isfinite(exact)).all():
-                exact, actual = exact[finite], actual[finite]
+            if not (is_finite := np.isfinite(exact)).all():
+                exact, actual = exact[is_finite], actual[is_finite]
             unit = _slack(exact, self.tolerance)
             unit += smallest_unit
             with np.errstate(invalid="ignore", over="ignore"):
@@ -291,34 +287,19 @@ class KnownAnswer:
                 squares += float(error @ error)
                 magnitudes += float(unit @ unit)
             count += exact.size
-        rms, magnitude = (
-            math.sqrt(_or_infinite(total) / max(count, 1)) for total in (squares, magnitudes)
-        )
+        rms = math.sqrt(_or_infinite(squares) / max(count, 1))
         # Rounding of this size is allowed, however precise the reference is.
-        rounding = _FLOOR_EPS * float(np.finfo(argument.dtype).eps) * magnitude
+        rounding = _FLOOR_EPS * float(np.finfo(argument.dtype).eps)
+        rounding *= math.sqrt(_or_infinite(magnitudes) / max(count, 1))
         most = max(_RMS_FACTOR * rms, rounding, _FLOOR_SHARE)
-        return OutputError(
-            rms, _or_infinite(worst), most if count >= _FEWEST_FOR_A_MEAN else math.inf
-        )
-
-    def _smallest_unit(self, argument: Argument) -> float:
-        """What is added to each element's unit in a case of other magnitudes.
-
-        The absolute tolerance hardly counts there. Without this, one element that cancels to
-        nearly nothing would decide the mean, and an honest kernel may be far off there by chance.
-        """
-        if self.image.case.scale == 1.0:
-            return 0.0
-        exact = np.abs(self.exact[argument.name])
-        finite = exact[np.isfinite(exact)]
-        return self.tolerance.rtol * float(np.median(finite)) if finite.size else 0.0
+        most_rms = most if count >= _FEWEST_FOR_A_MEAN else math.inf
+        return OutputError(rms, _or_infinite(worst), most_rms)
 
     def check(self, slot: Slot, honest: Errors | None = None) -> Failure | None:
         """Compare the slot after the call with the known answer.
 
-        `honest` are the reference's errors on the same inputs. They are the budget: an error twice
-        as large in the mean is a lower precision. In a case of other magnitudes than the tolerance
-        was stated for, elements may be off by a few times what the reference is.
+        `honest` are the reference's errors on the same inputs, which are the budget. In a case of
+        other magnitudes, elements may be off by a few times what the reference is.
         """
         # A copy, because the child could go on writing while this is compared.
         slot = slot.copy()
@@ -343,8 +324,8 @@ def differences(
 ) -> Failure | None:
     """Compare outputs with the trusted reference's on the same inputs.
 
-    Each may be off by the tolerance, so that their difference may be twice that; and in the mean
-    by what the reference is off (`honest`, from verification) plus what the candidate may be.
+    Elements may differ by twice the tolerance, and in the mean by what the reference is off
+    (`honest`, from verification) plus what the candidate may be.
     """
     if failure := image.damage(slot):
         return failure
@@ -409,20 +390,28 @@ def lint(problem: Problem, reference: Oracle, rng: np.random.Generator) -> None:
     """Refuse a problem on which a kernel that ignores its inputs would be right.
 
     In every case the outputs must change with each input, and in more than a few elements, by more
-    than the tolerance. Every case counts, because a kernel may answer one shape with a constant.
-    Cases too small to tell count only if there is no other.
+    than the tolerance. Cases too small to tell count only if there is no other.
 
     Raises:
         ProblemError: The problem is refused; the message says what to change.
     """
-    telling = [case for case in problem.cases if _elements(problem, case) >= _FEWEST_TO_TELL]
-    for case in telling or [max(problem.cases, key=lambda case: _elements(problem, case))]:
+    outputs = _outputs(problem.arguments)
+
+    def elements(case: Case) -> int:
+        return sum(math.prod(output.extent(case.dimensions)) for output in outputs)
+
+    telling = [case for case in problem.cases if elements(case) >= _FEWEST_TO_TELL]
+    for case in telling or [max(problem.cases, key=elements)]:
         _lint_case(problem, case, reference, rng)
 
 
 def _lint_case(problem: Problem, case: Case, reference: Oracle, rng: np.random.Generator) -> None:
     one, other = (make_inputs(problem, case, rng) for _ in range(2))
-    first, second = (reference(_copies(inputs), case) for inputs in (one, other))
+
+    def answer(inputs: Mapping[str, Array]) -> tuple[Array, ...]:
+        return reference({name: array.copy() for name, array in inputs.items()}, case)
+
+    first, second = answer(one), answer(other)
     for argument, before, after in zip(_outputs(problem.arguments), first, second, strict=True):
         if not np.isfinite(before).any():
             raise ProblemError(
@@ -437,7 +426,7 @@ def _lint_case(problem: Problem, case: Case, reference: Oracle, rng: np.random.G
                 "inputs would be right: widen the fills, or tighten [tolerance]"
             )
     for name in one:
-        changed = reference(_copies({**one, name: other[name]}), case)
+        changed = answer({**one, name: other[name]})
         pairs = zip(first, changed, strict=True)
         if not any(_moved(*pair, problem.tolerance) for pair in pairs):
             raise ProblemError(
@@ -453,15 +442,6 @@ def _moved(before: Array, after: Array, tolerance: Tolerance) -> float:
         slack = tolerance.atol + tolerance.rtol * np.abs(before)
         same = (np.abs(before - after) <= slack) | (before == after)
     return float(np.mean(~same & ~(np.isnan(before) & np.isnan(after))))
-
-
-def _copies(inputs: Mapping[str, Array]) -> dict[str, Array]:
-    return {name: array.copy() for name, array in inputs.items()}
-
-
-def _elements(problem: Problem, case: Case) -> int:
-    outputs = _outputs(problem.arguments)
-    return sum(math.prod(output.extent(case.dimensions)) for output in outputs)
 
 
 def _same(one: Slot, other: Slot) -> bool:

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -205,10 +206,6 @@ def _launch_fault(launch: Launch, cases: Iterable[Case], most_items: int) -> Fai
     return None
 
 
-def _writes_assembly(source: str) -> bool:
-    return bool(_ASSEMBLY_WORD.search(_NOT_CODE.sub(" ", _SPLICE.sub("", source))))
-
-
 def _foreign_imports(cache: Path) -> Failure | None:
     """A failure if native code imports more than functions that move memory."""
     for library in cache.rglob("*.so"):
@@ -235,23 +232,6 @@ class _KernelFacts(BaseModel):
     group: tuple[int, int, int]
     local_bytes: int
     private_bytes: int
-
-
-def _signature_fault(problem: Problem, facts: _KernelFacts) -> Failure | None:
-    arrays, dimensions = len(problem.arguments), len(problem.dimensions)
-    pointers, numbers = facts.arguments[:arrays], facts.arguments[arrays:]
-    if (
-        len(facts.arguments) == arrays + dimensions
-        and all(space in (_GLOBAL, _CONSTANT) for space, _ in pointers)
-        and all(space == _PRIVATE and kind in _WIDTHS for space, kind in numbers)
-    ):
-        return None
-    taken = ", ".join(f"{_SPACES.get(space, '')}{kind}" for space, kind in facts.arguments)
-    return Failure(
-        kind=FailureKind.COMPILE_ERROR,
-        message=f"{problem.entry} takes {taken}; it is handed {arrays} __global pointers and "
-        f"{dimensions} integers (long)",
-    )
 
 
 class OpenClBackend(MeasuringBackend[Program]):
@@ -324,7 +304,7 @@ class OpenClBackend(MeasuringBackend[Program]):
         def failed(failure: Failure) -> Build[Program]:
             return Build(self._evidence(problem, run, failure=failure))
 
-        if _writes_assembly(source):
+        if _ASSEMBLY_WORD.search(_NOT_CODE.sub(" ", _SPLICE.sub("", source))):
             message = "assembly is no part of OpenCL C"
             return failed(Failure(kind=FailureKind.CHEATING, message=message))
         launch = read_launch(source, "global", "local")
@@ -350,12 +330,7 @@ class OpenClBackend(MeasuringBackend[Program]):
         except (OSError, ValueError):
             message = "the compiler ended without a word"
             return failed(Failure(kind=FailureKind.COMPILE_ERROR, message=message))
-        fault = (
-            _signature_fault(problem, facts)
-            or self._group_fault(problem, launch, facts)
-            or _foreign_imports(folder / "cache")
-        )
-        if fault:
+        if fault := self._fault(problem, launch, facts) or _foreign_imports(folder / "cache"):
             return failed(fault)
         widths = tuple(_WIDTHS[kind] for _, kind in facts.arguments[len(problem.arguments) :])
         program = Program(folder, problem.entry, widths, launch)
@@ -370,8 +345,21 @@ class OpenClBackend(MeasuringBackend[Program]):
         )
         return Build(evidence, program)
 
-    def _group_fault(self, problem: Problem, launch: Launch, facts: _KernelFacts) -> Failure | None:
-        """`reqd_work_group_size` must be what the launch says, and memory must suffice."""
+    def _fault(self, problem: Problem, launch: Launch, facts: _KernelFacts) -> Failure | None:
+        """Why a source that compiles is still no kernel of this problem on this device."""
+        arrays, dimensions = len(problem.arguments), len(problem.dimensions)
+        pointers, numbers = facts.arguments[:arrays], facts.arguments[arrays:]
+        if (
+            len(facts.arguments) != arrays + dimensions
+            or any(space not in (_GLOBAL, _CONSTANT) for space, _ in pointers)
+            or any(space != _PRIVATE or kind not in _WIDTHS for space, kind in numbers)
+        ):
+            taken = ", ".join(f"{_SPACES.get(space, '')}{kind}" for space, kind in facts.arguments)
+            message = (
+                f"{problem.entry} takes {taken}; it is handed {arrays} __global pointers and "
+                f"{dimensions} integers (long)"
+            )
+            return Failure(kind=FailureKind.COMPILE_ERROR, message=message)
         most = self._facts.local_bytes
         if facts.local_bytes > most:
             return no_launch(f"{facts.local_bytes} bytes of local memory; {most} is the most")
@@ -423,24 +411,18 @@ class OpenClBackend(MeasuringBackend[Program]):
         program = next(iter(programs.values()))
         if fault := _launch_fault(program.launch, cases, self._facts.most_items):
             return fault
-        if self._facts.is_pocl:
-            return self._prepare(program, cases) or programs
-        return programs
-
-    def _prepare(self, program: Program, cases: Sequence[Case]) -> Failure | None:
-        """Let PoCL make now what it would make at the first launch, in the sealed process.
-
-        It makes code for small and for large grids in two processes.
-        """
+        if not self._facts.is_pocl:
+            return programs
+        # PoCL would make the missing code at the first launch, in the sealed process. It makes
+        # code for small and for large grids in two processes.
         there = {path.name for path in program.cache.glob(f"*/*/{program.entry}/*")}
         missing = {_pocl_variant(program.launch, case) for case in cases} - there
         for small in (True, False):
-            variants = sorted(name for name in missing if _is_small(name) is small)
-            if variants and (
-                failure := self._work(program.entry, program.folder, variants).failure
-            ):
-                return failure
-        return _foreign_imports(program.cache) if missing else None
+            if variants := sorted(name for name in missing if _is_small(name) is small):
+                run = self._work(program.entry, program.folder, variants)
+                if fault := run.failure or _foreign_imports(program.cache):
+                    return fault
+        return programs
 
     def _start(self, arena: Arena, programs: Mapping[str, Program]) -> Child:
         program = next(iter(programs.values()))
@@ -452,7 +434,7 @@ class OpenClBackend(MeasuringBackend[Program]):
             memory_bytes = _MEMORY_BYTES + 2 * arena.size
             cpu_s = math.ceil(self._device_cap_s) * threads
             grant = Grant("measure", readable, (), memory_bytes, cpu_s)
-        loaded = {
+        to_load = {
             "platform": self._facts.platform,
             "index": self._facts.index,
             "binary": str(program.folder / "kernel.bin"),
@@ -460,9 +442,18 @@ class OpenClBackend(MeasuringBackend[Program]):
             "widths": program.widths,
             "flush_bytes": flush_bytes,
         }
-        environment = self._environment(program.folder)
+        arrays, dimensions = len(arena.problem.arguments), len(arena.problem.dimensions)
         return OpenClChild(
-            self._sandbox, program, json.dumps(loaded), grant, arena, threads, **environment
+            program.launch,
+            threads,
+            self._sandbox,
+            "_opencl_worker.main",
+            [json.dumps(to_load), str(arrays), str(dimensions)],
+            grant,
+            program.folder,
+            words=4 + arrays + dimensions + 6,
+            arena=arena,
+            **self._environment(program.folder),
         )
 
 
@@ -474,31 +465,12 @@ class OpenClChild(LaunchingChild):
     one comes again to be timed.
     """
 
-    def __init__(
-        self,
-        sandbox: Sandbox,
-        program: Program,
-        loaded: str,
-        grant: Grant,
-        arena: Arena,
-        threads: int,
-        **environment: str,
-    ) -> None:
-        arrays, dimensions = len(arena.problem.arguments), len(arena.problem.dimensions)
-        self._launches = dict.fromkeys(arena.cases, program.launch)
+    def __init__(self, launch: Launch, threads: int, *process: Any, **options: Any) -> None:
+        super().__init__(*process, **options)
+        self._launches = dict.fromkeys(self.arena.cases, launch)
         self._threads = threads
         self.on_cpu = self._seals = threads > 0
         self._launched: set[str] = set()
-        super().__init__(
-            sandbox,
-            "_opencl_worker.main",
-            [loaded, str(arrays), str(dimensions)],
-            grant,
-            program.folder,
-            words=4 + arrays + dimensions + 6,
-            arena=arena,
-            **environment,
-        )
 
     def run(self, case: str, calls: int, base: int, timeout_s: float) -> float | Failure:
         """Seconds of the launches alone, a launch on each slot."""
