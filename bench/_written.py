@@ -1,10 +1,10 @@
-"""Rows of kernels written by language models, and the forecasts of them that the benches judge."""
+"""Rows of kernels written by language models, and models trained on folds of them."""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,7 @@ import pyarrow.parquet as pq
 
 from _data import data_folder
 from kernelcast.dataset import Rows, concatenate
-from kernelcast.forecasters._source import SourceModel
-from kernelcast.training._trials import Trials, cross_examine
-from kernelcast.training.trees import train_source_model
+from kernelcast.training.folds import Fold, cross_validate
 from shared_rows import import_shared
 
 SEARCHES = "llm_sol_mi350x"
@@ -38,17 +36,12 @@ def searched_rows(problems: int | None = None) -> Rows:
     return rows.filter(kept).unify_dictionaries()
 
 
-def examined(rows: Rows, folds: int, seed: int) -> Trials:
-    """Forecasts of these rows by models trained on the other folds' problems."""
+def folds_of(rows: Rows, folds: int, seed: int) -> Iterator[Fold]:
+    """The folds of these rows, each announced with the time that its training took."""
     began = time.monotonic()
-
-    def train(part: Rows) -> SourceModel:
-        model = train_source_model(part, seed)
-        seconds = time.monotonic() - began
-        print(f"trained on {part.num_rows} rows, {seconds:.0f} s in all", flush=True)
-        return model
-
-    return cross_examine(rows, train, folds, seed)
+    for fold in cross_validate(rows, folds, seed):
+        print(f"fold {fold.number}: {time.monotonic() - began:.0f} s", flush=True)
+        yield fold
 
 
 def _rows(name: str, problems: int | None) -> Rows:

@@ -1,13 +1,13 @@
 """Recorded searches with fewer measurements, and pools of which one kernel is measured.
 
-The 439 searches of llm_sol_mi350x are replayed in order. Exact repeats of a text are never measured
-again. Of the distinct ones, a kernel is measured if P(it runs) times its expected gain of more than
-2% over the best measured so far, times a power of the number of kernels seen, reaches a threshold;
-only what is measured is learnt. The power is there because an early gain is soon overtaken by later
-ones, and a late one is not. Models come from the other folds' problems, and so do each fold's power
-and threshold: those that save most there while at least `target` of the searches end within 2% of
-their full best. Beside it: only the first n texts of each search (n chosen alike), and leaving out
-at random.
+The 439 searches of llm_sol_mi350x are replayed in order, each from its start. Repeats of a kernel
+and kernels without a published text are left out. A kernel is measured if P(it runs) times its
+expected gain of more than 2% over the best measured so far, times a power of the number of kernels
+seen, reaches a threshold; only what is measured is learnt. The power is there because an early gain
+is soon overtaken by later ones, and a late one is not. Models come from the other folds' problems,
+and so do each fold's power and threshold: those that save most there while at least `target` of the
+searches end within 2% of their full best. Beside it: only the first n kernels of each search (n
+chosen alike), and leaving out at random.
 
     python bench/track_s.py [--quick] [--seed 0] [--out bench/results/track_s.json]
 """
@@ -17,8 +17,9 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from _result import bench_parser, report, save_figure
-from _written import searched_rows
-from kernelcast.dataset import split_by
+from _written import folds_of, searched_rows
+from kernelcast.dataset import Trial, recorded_trials
 from kernelcast.forecasters._source import SourceForecaster, SourceModel
-from kernelcast.training._lessons import Anchor, Episode, Step, episodes
-from kernelcast.training._trials import Trial, forecast_pools
-from kernelcast.training.trees import train_source_model
+from kernelcast.judge.evaluation import Answer
 from kernelcast.types import Observation
 from measure import add_bars
 
@@ -65,35 +64,33 @@ def main() -> None:
     parser = bench_parser(__doc__, quick="a few problems, two folds")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--target", type=float, default=0.955, help="searches within 2%% elsewhere")
-    arguments = parser.parse_args()
+    options = parser.parse_args()
     began = time.monotonic()
-    folds, problems = (2, 12) if arguments.quick else (5, None)
-    settings = _SETTINGS[3::5] if arguments.quick else _SETTINGS
-    rng = np.random.default_rng(arguments.seed)
+    folds, problems = (2, 12) if options.quick else (5, None)
+    settings = _SETTINGS[3::5] if options.quick else _SETTINGS
+    rng = np.random.default_rng(options.seed)
     arms: dict[str, Arm] = {name: defaultdict(list) for name in ("forecast", "first", "random")}
-    pooled: list[Trial] = []
+    pooled: list[Answer] = []
     best: dict[str, float] = {}
     rows = searched_rows(problems)
-    for fold, split in enumerate(split_by(rows, "problem", folds=folds, seed=arguments.seed)):
-        model = train_source_model(split.train, arguments.seed)
-        recorded = episodes(split.test, arguments.seed)
-        told = split.test.select(["source", "model"]).to_pylist()
-        pooled += forecast_pools(fold, model, recorded, told)
-        for episode in recorded:
-            name = episode.problem.name
-            best[name] = max(best.get(name, -math.inf), _best(episode.steps))
-        for episode in recorded:
+    for row in rows.select(["problem", "log2_speedup"]).to_pylist():
+        speed = -math.inf if row["log2_speedup"] is None else row["log2_speedup"]
+        best[row["problem"]] = max(best.get(row["problem"], -math.inf), speed)
+    for fold in folds_of(rows, folds, options.seed):
+        pooled += fold.pooled()
+        for search in recorded_trials(fold.test):
+            trials = [trial for trial in search.trials if trial.observation is not None]
+            start = search.trials[0].news[0]
             for power, threshold in settings:
-                measured = _replayed(model, episode, power, threshold)
-                arms["forecast"][power, threshold].append(_end(fold, episode, measured))
+                measured = _replayed(fold.model, start, trials, power, threshold)
+                arms["forecast"][power, threshold].append(_end(fold.number, trials, measured))
             for first in _FIRST:
-                wanted = [place <= first for place in range(len(episode.steps))]
-                arms["first"][float(first),].append(_end(fold, episode, _chosen(episode, wanted)))
+                arms["first"][float(first),].append(_end(fold.number, trials, trials[:first]))
             for share in _SHARES:
-                wanted = (rng.random(len(episode.steps)) >= share).tolist()
-                arms["random"][share,].append(_end(fold, episode, _chosen(episode, wanted)))
-        print(f"fold {fold}: {time.monotonic() - began:.0f} s", flush=True)
-    chosen = {name: _chosen_elsewhere(arm, arguments.target) for name, arm in arms.items()}
+                kept = rng.random(len(trials)) >= share
+                measured = list(compress(trials, kept))
+                arms["random"][share,].append(_end(fold.number, trials, measured))
+    chosen = {name: _chosen_elsewhere(arm, options.target) for name, arm in arms.items()}
     pools = _pools(pooled, best)
     ours = chosen["forecast"]
     figures = {"saved": ours["saved"], "within": ours["within"], "pool_top": pools["top"]}
@@ -110,65 +107,73 @@ def main() -> None:
         "oracle_saved": _oracle(arms["first"]),
         "pools": pools,
         "searches": len(arms["random"][_SHARES[0],]),
-        "target_elsewhere": arguments.target,
+        "target_elsewhere": options.target,
         "folds": folds,
-        "seed": arguments.seed,
+        "seed": options.seed,
         "seconds": round(time.monotonic() - began, 1),
     }
     add_bars("track_s", result)
-    if arguments.out:
-        _draw(result["curve"], ours, arguments.out)
-    report(result, arguments)
+    if options.out:
+        _draw(result["curve"], ours, options.out)
+    report(result, options)
 
 
 # ---------------------------------------------------------------------------------------- arms
 
 
-def _replayed(model: SourceModel, episode: Episode, power: float, threshold: float) -> list[Step]:
-    """What is measured of one search; the first kernel that runs always is."""
+def _replayed(
+    model: SourceModel,
+    start: Observation,
+    trials: Sequence[Trial],
+    power: float,
+    threshold: float,
+) -> list[Trial]:
+    """The kernels of one search that are measured; the start always is."""
     forecaster = SourceForecaster(model)
-    anchor: Anchor | None = None
-    measured = []
-    fresh = [step for step in episode.steps if step.fresh and step.measurement is not None]
-    for seen, step in enumerate(fresh):
-        assert step.measurement is not None
-        if anchor is not None:
-            (forecast,) = forecaster.forecast([anchor.query(episode, step.kernel)])
-            gain = forecast.p_ok * forecast.distribution.expected_improvement(_LOSS_LOG2)
-            if gain * seen**power < threshold:
-                continue
-        measured.append(step)
-        forecaster.learn([Observation(kernel=step.kernel, measurement=step.measurement)])
-        timing = step.measurement.timing
-        if timing and (anchor is None or timing.log2_speedup > anchor.log2_speedup):
-            anchor = Anchor(step.kernel, timing.log2_speedup, timing.runtime_s)
+    forecaster.learn([start])
+    best, measured = start, []
+    for seen, trial in enumerate(trials, start=1):
+        timing = best.measurement.timing
+        assert timing is not None
+        assert trial.observation is not None
+        anchored = {
+            "anchor": best.kernel,
+            "anchor_log2_speedup": timing.log2_speedup,
+            "anchor_runtime_s": timing.runtime_s,
+        }
+        (forecast,) = forecaster.forecast([trial.query.model_copy(update=anchored)])
+        gain = forecast.p_ok * forecast.distribution.expected_improvement(_LOSS_LOG2)
+        if gain * seen**power < threshold:
+            continue
+        measured.append(trial)
+        forecaster.learn([trial.observation])
+        if _log2_speedup(trial) > timing.log2_speedup:
+            best = trial.observation
     return measured
 
 
-def _chosen(episode: Episode, wanted: Sequence[bool]) -> list[Step]:
-    """The start, and those of the distinct kernels behind it whose place is wanted."""
-    fresh = [step for step in episode.steps if step.fresh and step.measurement is not None]
-    return [step for place, step in enumerate(fresh) if place == 0 or wanted[place]]
+def _end(fold: int, trials: Sequence[Trial], measured: Sequence[Trial]) -> End:
+    return End(fold, len(trials), len(measured), _best(trials) - _best(measured))
 
 
-def _end(fold: int, episode: Episode, measured: Sequence[Step]) -> End:
-    fresh = [step for step in episode.steps if step.fresh and step.measurement is not None]
-    best, found = _best(fresh), _best(measured)
-    loss = 0.0 if best == -math.inf else best - found
-    return End(fold, max(len(fresh) - 1, 0), max(len(measured) - 1, 0), loss)
+def _best(trials: Iterable[Trial]) -> float:
+    """Of the kernels and the start, log2 against the start."""
+    return max(0.0, *(_log2_speedup(trial) for trial in trials), -math.inf)
 
 
-def _best(steps: Sequence[Step]) -> float:
-    times = [s.measurement.log2_speedup for s in steps if s.measurement is not None]
-    return max((each for each in times if each is not None), default=-math.inf)
+def _log2_speedup(trial: Trial) -> float:
+    """Against the start; minus infinity without a time."""
+    if trial.log2_speedup is None:
+        return -math.inf
+    return trial.log2_speedup + trial.query.anchor_log2_speedup
 
 
 # ------------------------------------------------------------------------------------- summaries
 
 
 def _summary(ends: Sequence[End]) -> dict[str, float]:
-    """Share of distinct kernels (the start apart) saved, and of searches that lost nothing."""
-    loss = np.array([min(end.loss_log2, 10.0) for end in ends])
+    """Share of distinct kernels that are not measured, and of searches that lost nothing."""
+    loss = np.array([end.loss_log2 for end in ends])
     distinct = sum(end.distinct for end in ends)
     return {
         "saved": round(1.0 - sum(end.measured for end in ends) / max(distinct, 1), 4),
@@ -202,38 +207,30 @@ def _oracle(first: Arm) -> float:
     return round(1.0 - needed / max(distinct, 1), 4)
 
 
-def _pools(pooled: Sequence[Trial], best: Mapping[str, float]) -> dict[str, float]:
+def _pools(pooled: Sequence[Answer], best: Mapping[str, float]) -> dict[str, float]:
     """Of each problem's texts, what the one top-ranked reaches of the best measured kernel.
 
-    The best may be one whose text was not published, which nobody could have picked. Among texts
+    The text of the best kernel may be unpublished, so that no ranking could pick it. Among texts
     that ran, and among all, where a failed kernel reaches nothing.
     """
-    pools: defaultdict[str, list[Trial]] = defaultdict(list)
-    for trial in pooled:
-        pools[trial.problem].append(trial)
-    top: list[float] = []
-    drawn: list[float] = []
-    top_of_all: list[float] = []
-    drawn_of_all: list[float] = []
+    pools: defaultdict[str, list[Answer]] = defaultdict(list)
+    for answer in pooled:
+        pools[answer.trial.query.problem.name].append(answer)
+    reached: defaultdict[str, list[float]] = defaultdict(list)
     for problem, pool in pools.items():
-        ran = [trial for trial in pool if not math.isnan(trial.outcome)]
+        ran = [answer for answer in pool if answer.trial.log2_speedup is not None]
         if len(pool) < 2 or not ran:
             continue
-        for members, first, mean in ((ran, top, drawn), (pool, top_of_all, drawn_of_all)):
-            reached = [
-                0.0 if math.isnan(t.outcome) else 2.0 ** (t.outcome - best[problem])
-                for t in members
+        for members, suffix in ((ran, ""), (pool, "_with_failures")):
+            share = [2.0 ** (_log2_speedup(answer.trial) - best[problem]) for answer in members]
+            value = [
+                answer.forecast.p_ok * 2.0 ** answer.forecast.distribution.mean()
+                for answer in members
             ]
-            value = [t.forecast.p_ok * 2.0 ** t.forecast.distribution.mean() for t in members]
-            first.append(reached[int(np.argmax(value))])
-            mean.append(float(np.mean(reached)))
-    return {
-        "top": round(float(np.mean(top)), 4),
-        "random": round(float(np.mean(drawn)), 4),
-        "top_with_failures": round(float(np.mean(top_of_all)), 4),
-        "random_with_failures": round(float(np.mean(drawn_of_all)), 4),
-        "pools": len(top),
-    }
+            reached[f"top{suffix}"].append(share[int(np.argmax(value))])
+            reached[f"random{suffix}"].append(float(np.mean(share)))
+    means = {name: round(float(np.mean(shares)), 4) for name, shares in reached.items()}
+    return {**means, "pools": len(reached["top"])}
 
 
 def _draw(curves: dict[str, list[dict[str, Any]]], ours: dict[str, Any], out: Path) -> None:

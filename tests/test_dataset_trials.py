@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from kernelcast import dataset
@@ -55,6 +53,38 @@ def test_a_search_is_in_order_and_anchored_at_the_best_so_far() -> None:
     assert learnt[3].measurement.log2_speedup == 2.0
 
 
+def test_a_search_learns_its_reference_and_unpublished_kernels_but_no_repeats() -> None:
+    (found,) = dataset.recorded_trials(dataset.to_table(SEARCH))
+    reference = found.trials[0].query.anchor.id
+    learnt = [[each.kernel.id for each in trial.news] for trial in found.trials]
+    assert learnt == [[reference, "start"], ["a"], ["b"], ["c"]]
+    first = found.trials[0].news[0].measurement
+    assert first.log2_speedup == 0.0
+    again = searched(6, 0.1, reference)
+    (same,) = dataset.recorded_trials(dataset.to_table([*SEARCH, again]))
+    assert same.trials == found.trials
+
+
+def test_kernels_without_a_step_are_one_pool_or_a_search_in_random_order() -> None:
+    rows = [
+        searched(n, 1.0 * n, f"{n}", search_id=f"{n % 2}").model_copy(update={"step": None})
+        for n in range(6)
+    ]
+    others = [row.model_copy(update={"row_id": f"of s {row.row_id}"}) for row in SEARCH]
+    table = dataset.to_table([*rows, *others])
+    pool, search = dataset.recorded_trials(table)
+    assert (pool.ordered, pool.search, len(pool.trials)) == (False, None, 6)
+    assert {trial.query.anchor_log2_speedup for trial in pool.trials} == {0.0}
+    assert not any(trial.news for trial in pool.trials)
+    shuffled, unchanged = dataset.recorded_trials(table, order="shuffled", seed=1)
+    assert shuffled.ordered
+    assert unchanged == search
+    ids = [trial.query.candidate.id for trial in shuffled.trials]
+    assert sorted(ids) == ["0", "1", "2", "3", "4", "5"] != ids
+    (everything,) = dataset.recorded_trials(table, order="none")
+    assert (everything.ordered, len(everything.trials)) == (False, 10)
+
+
 def test_the_future_does_not_change_a_question() -> None:
     (whole,) = dataset.recorded_trials(dataset.to_table(SEARCH))
     (part,) = dataset.recorded_trials(dataset.to_table([each for each in SEARCH if each.step != 5]))
@@ -82,7 +112,7 @@ def test_right_but_untimed_counts_for_success_and_teaches_nothing() -> None:
     assert only.ok
     assert only.log2_speedup is None
     assert only.observation is None
-    assert math.isnan(only.query.anchor_runtime_s)
+    assert only.query.anchor_runtime_s == 4e-3
 
 
 MODULE = "import torch\n\n\nclass Model(torch.nn.Module):\n    pass\n"

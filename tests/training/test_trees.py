@@ -1,18 +1,16 @@
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kernelcast.dataset import Row, Rows, to_rows, to_table
+from kernelcast.dataset import Row, Rows, recorded_trials, to_rows, to_table
 from kernelcast.errors import SetupError
-from kernelcast.forecasters._source import CLASS_EDGES, SHIPPED, SourceForecaster, SourceModel
-from kernelcast.scoring import auroc, spearman
-from kernelcast.training._lessons import episodes, moments
-from kernelcast.training._trials import Trials, cross_examine
-from kernelcast.training.trees import ship, train_source_model
+from kernelcast.forecasters._source import CLASS_EDGES, SourceForecaster, SourceModel
+from kernelcast.judge.evaluation import ask, draw, evaluate
+from kernelcast.training.folds import Fold, cross_validate
+from kernelcast.training.trees import check_publishable, train_source_model
 
 from .conftest import search_rows
 
@@ -23,30 +21,19 @@ def model(made_rows: Rows) -> SourceModel:
 
 
 @pytest.fixture(scope="module")
-def trials(made_rows: Rows) -> Trials:
-    return cross_examine(made_rows, train_source_model, folds=2)
+def folds(made_rows: Rows) -> list[Fold]:
+    return list(cross_validate(made_rows, folds=2))
 
 
-def test_it_learns_what_makes_a_kernel_fast_or_fail(trials: Trials) -> None:
-    asked = trials.searched
-    assert auroc([1 - t.forecast.p_ok for t in asked], [t.failed for t in asked]) > 0.9
-    ran = [t for t in asked if not math.isnan(t.outcome)]
-    assert spearman([t.forecast.distribution.mean() for t in ran], [t.outcome for t in ran]) > 0.7
+def test_it_learns_what_makes_a_kernel_fast_or_fail(folds: list[Fold]) -> None:
+    scores = evaluate([answer for fold in folds for answer in fold.searched()]).scores
+    assert scores["auroc_failure"].value > 0.9
+    assert scores["auroc_gain"].value > 0.8
 
 
-def test_a_pool_is_ordered_by_its_texts_alone(trials: Trials) -> None:
-    ran = [t for t in trials.pooled if not math.isnan(t.outcome)]
-    by_problem: dict[str, list[int]] = {}
-    for index, trial in enumerate(ran):
-        by_problem.setdefault(trial.problem, []).append(index)
-    found = [
-        spearman(
-            [ran[i].forecast.distribution.mean() for i in members],
-            [ran[i].outcome for i in members],
-        )
-        for members in by_problem.values()
-    ]
-    assert np.nanmean(found) > 0.5
+def test_a_pool_is_ordered_by_its_texts_alone(folds: list[Fold]) -> None:
+    answers = [answer for fold in folds for answer in fold.pooled()]
+    assert evaluate(answers).scores["spearman"].value > 0.5
 
 
 def test_the_same_rows_and_seed_give_the_same_model(made_rows: Rows, model: SourceModel) -> None:
@@ -61,18 +48,17 @@ def test_a_saved_model_forecasts_as_before(
     model.save(tmp_path / "model.zst")
     loaded = SourceModel.load(tmp_path / "model.zst")
     assert loaded.header == model.header
-    episode = episodes(made_rows)[0]
-    for number, anchor, news in moments(episode):
-        query = anchor.query(episode, episode.steps[number].kernel)
+    search = next(recorded_trials(made_rows))
+    for trial in search.trials:
         answers = []
-        for each in (model, loaded):
-            forecaster = SourceForecaster(each)
-            forecaster.learn(news)
-            answers.append(forecaster.forecast([query])[0])
+        for source_model in (model, loaded):
+            forecaster = SourceForecaster(source_model)
+            forecaster.learn(trial.news)
+            answers.append(forecaster.forecast([trial.query])[0])
         assert answers[0] == answers[1]
 
 
-def test_no_lesson_knows_the_future(made_rows: Rows) -> None:
+def test_no_forecast_knows_the_future(made_rows: Rows, model: SourceModel) -> None:
     """A search's forecasts up to a step are the same whatever came of that step and later ones."""
     rows = list(to_rows(made_rows))
     cut = 6
@@ -82,51 +68,37 @@ def test_no_lesson_knows_the_future(made_rows: Rows) -> None:
         else row
         for row in rows
     ]
-    model = train_source_model(made_rows)
 
-    def before_cut(each: list[Row]) -> list[object]:
-        episode = episodes(to_table(each))[0]
-        forecaster = SourceForecaster(model)
-        found: list[object] = []
-        for number, anchor, news in moments(episode):
-            forecaster.learn(news)
-            if number <= cut:
-                found += forecaster.forecast([anchor.query(episode, episode.steps[number].kernel)])
-        return found
+    def before_cut(rows: list[Row]) -> list[object]:
+        search = next(recorded_trials(to_table(rows)))
+        (questions,) = draw([search])
+        return [answer.forecast for answer in ask(lambda: SourceForecaster(model), [questions])][
+            :cut
+        ]
 
     assert before_cut(rows) == before_cut(changed)
 
 
-def test_every_fold_is_forecast_by_a_model_of_other_problems(trials: Trials) -> None:
-    fold_of: dict[str, set[int]] = {}
-    for trial in trials.searched:
-        fold_of.setdefault(trial.problem, set()).add(trial.fold)
-    assert all(len(folds) == 1 for folds in fold_of.values())
-    assert {fold for folds in fold_of.values() for fold in folds} == {0, 1}
+def test_every_fold_is_forecast_by_a_model_of_other_problems(folds: list[Fold]) -> None:
+    problems = [{answer.group for answer in fold.pooled()} for fold in folds]
+    assert [fold.number for fold in folds] == [0, 1]
+    assert all(problems)
+    assert not problems[0] & problems[1]
 
 
-def test_what_may_not_ship_is_refused() -> None:
+def test_rows_that_may_not_be_published_are_refused() -> None:
     unstated = to_table(search_rows(2, 3, licence="unstated"))
     with pytest.raises(SetupError, match="licence"):
-        train_source_model(unstated, for_shipping=True)
+        check_publishable(unstated)
     held_back = to_table(search_rows(2, 3, source="sol-execbench-rocm/retimed"))
     with pytest.raises(SetupError, match="evaluation only"):
-        train_source_model(held_back, for_shipping=True)
+        check_publishable(held_back)
 
 
 def test_rows_without_text_are_refused() -> None:
     rows = [row.model_copy(update={"candidate_source": None}) for row in search_rows(2, 3)]
     with pytest.raises(SetupError, match="text"):
         train_source_model(to_table(rows))
-
-
-def test_shipping_writes_a_model_and_its_card(tmp_path: Path) -> None:
-    path = ship(to_table(search_rows(12, 8)), tmp_path, command="made in a test")
-    assert path == tmp_path / SHIPPED
-    assert SourceModel.load(path).header.trained_on == "made (96)"
-    card = (tmp_path / "card.md").read_text()
-    for expected in ("| made | MIT | 96 |", "made in a test", "must not be trusted", "GPU"):
-        assert expected in card
 
 
 def test_classes_cut_no_bin(model: SourceModel) -> None:

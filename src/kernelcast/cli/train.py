@@ -9,7 +9,10 @@ import click
 
 from kernelcast import dataset
 from kernelcast.cli.common import ERR, OUT, json_option
-from kernelcast.training.trees import ship
+from kernelcast.forecasters._source import SHIPPED
+from kernelcast.judge.evaluation import SCORES, evaluate
+from kernelcast.training.folds import cross_validate
+from kernelcast.training.trees import check_publishable, describe_sources, train_source_model
 
 
 @click.command()
@@ -37,14 +40,37 @@ def train(rows: tuple[Path, ...], out: Path, seed: int, as_json: bool) -> None:
       kernelcast rank kernels/ --trees my_model/model.json.zst
     """
     table = dataset.concatenate([dataset.read_rows(path) for path in rows])
-    names = " ".join(path.name for path in rows)
+    check_publishable(table)
+    model, card = out / SHIPPED, out / "card.md"
     with ERR.status(
         f"training on {table.num_rows:,} rows, then on five parts of them for the card"
     ):
-        model = ship(table, out, seed, command=f"kernelcast train {names}")
-    card = out / "card.md"
+        train_source_model(table, seed, trained_on=describe_sources(table)).save(model)
+        card.write_text(_card(table, seed, [path.name for path in rows]))
+    size = model.stat().st_size
     if as_json:
-        size = model.stat().st_size
         click.echo(json.dumps({"model": str(model), "bytes": size, "card": str(card)}))
         return
-    OUT.print(f"{model}: {model.stat().st_size / 1e6:.1f} MB; what it is worth: {card}")
+    OUT.print(f"{model}: {size / 1e6:.1f} MB; what it is worth: {card}")
+
+
+def _card(rows: dataset.Rows, seed: int, names: list[str]) -> str:
+    """What the model was trained on, and the scores of models that had not seen the problem."""
+    answers = [answer for fold in cross_validate(rows, seed=seed) for answer in fold.searched()]
+    judged = evaluate(answers)
+    scores = [f"| {name} | {judged.scores[name]} | {what} |" for name, what in SCORES.items()]
+    return "\n".join(
+        (
+            "# A source model of kernelcast\n",
+            f"Made by `kernelcast train {' '.join(names)} --seed {seed}` from "
+            f"{rows.num_rows:,} rows: {describe_sources(rows)}.",
+            f"Licences: {', '.join(sorted(set(rows['licence'].to_pylist())))}.\n",
+            "## Scores\n",
+            f"{judged.kernels:,} kernels of {judged.groups:,} problems, {judged.timed:,} of them "
+            "timed. Each was forecast by a\nmodel trained on other problems, along its search; "
+            "95% intervals over problems.\n",
+            "| score | value | meaning |\n| --- | --- | --- |",
+            *scores,
+            "\nOn other operators, languages and devices than these it must not be trusted.\n",
+        )
+    )

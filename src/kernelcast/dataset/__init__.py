@@ -39,7 +39,7 @@ from kernelcast.dataset.rows import (
 )
 from kernelcast.dataset.runs import export_run
 from kernelcast.dataset.splits import Split, check_leaks, describe, split_by
-from kernelcast.dataset.trials import TRIED, Anchor, Trial, Trials, recorded_trials
+from kernelcast.dataset.trials import TRIED, Anchor, Order, Trial, Trials, recorded_trials
 from kernelcast.dataset.tuning import import_kernel_tuner_cache, import_t4
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "UNSTATED",
     "Anchor",
     "History",
+    "Order",
     "Pool",
     "Row",
     "Rows",

@@ -187,8 +187,9 @@ def recorded_observation(
 
 
 def reference_observation(row: Mapping[str, Any], problem: Problem, kernel: Kernel) -> Observation:
-    """The reference of a row at its own speed, as every search begins."""
-    return _observed(row, problem, kernel, _timing(row, 0.0, row["reference_runtime_s"], ()))
+    """The reference of a row at its own speed, which every search measures first."""
+    cases = _cases(row, "ref_ms")
+    return _observed(row, problem, kernel, _timing(row, 0.0, row["reference_runtime_s"], cases))
 
 
 def _timing(
@@ -208,10 +209,10 @@ def _timing(
     )
 
 
-def _cases(row: Mapping[str, Any]) -> tuple[CaseTiming, ...]:
+def _cases(row: Mapping[str, Any], column: str = "ms") -> tuple[CaseTiming, ...]:
     """Times by shape, where the source published them beside those of the reference."""
-    told = json.loads(row["details"]) if row["details"] else {}
-    times, references = told.get("ms") or (), told.get("ref_ms") or ()
+    details = json.loads(row["details"]) if row["details"] else {}
+    times, references = details.get(column) or (), details.get("ref_ms") or ()
     if len(times) != len(references) or not all(times) or not all(references):
         return ()
     return tuple(

@@ -1,12 +1,24 @@
-"""Recorded evaluations as questions: what a forecaster would have been asked, what came of it."""
+"""Recorded evaluations as trials: the query a forecaster would have received, and its outcome.
+
+This is the only replay of rows. Evaluation, training and the benches use it. Its rules:
+
+- Rows with a search id and a step form a search, in the order of their steps. All other rows of
+  one problem on one device form a pool, which has no order.
+- A search starts with its reference at a log2 speedup of 0.
+- A kernel counts once in a search or pool, by its id: the first row with that id. A row that
+  measures a search's reference again is left out.
+- A kernel whose text was not published is never a candidate, but the search has measured it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import numpy as np
 
 from kernelcast.dataset.keys import problem_group
 from kernelcast.dataset.recordings import (
@@ -14,13 +26,16 @@ from kernelcast.dataset.recordings import (
     recorded_kernel,
     recorded_observation,
     recorded_problem,
+    reference_observation,
 )
 from kernelcast.dataset.rows import Rows
 from kernelcast.types import Observation, Query
 
 Anchor = Literal["best", "reference"]
+Order = Literal["recorded", "shuffled", "none"]
 
 TRIED = (
+    "row_id",
     "problem",
     "family",
     "language",
@@ -47,21 +62,28 @@ TRIED = (
 
 @dataclass(frozen=True)
 class Trial:
-    """One recorded evaluation. `log2_speedup` is against the anchor; None if it was not timed.
+    """One recorded evaluation.
 
-    `observation` is what a forecaster learns from it afterwards, None where a kernel ran and was
-    right but nobody timed it.
+    Attributes:
+        query: What a forecaster would have been asked.
+        ok: True if the kernel ran and was right.
+        log2_speedup: Against the anchor; None if it was not timed.
+        observation: What the row teaches; None where a right kernel was not timed.
+        news: In a search, what was measured between the previous trial's query and this one.
+        row_id: The row it comes from.
     """
 
     query: Query
     ok: bool
     log2_speedup: float | None
     observation: Observation | None
+    news: tuple[Observation, ...] = ()
+    row_id: str = ""
 
 
 @dataclass(frozen=True)
 class Trials:
-    """The evaluations of one recorded search in their order, or of a pool that has none."""
+    """The trials of one recorded search in their order, or of a pool, which has none."""
 
     problem: str
     device: str
@@ -71,56 +93,70 @@ class Trials:
 
     @property
     def group(self) -> str:
-        """What splits and resampling keep together."""
+        """The problems that splits and resampling keep together."""
         return problem_group(self.problem)
 
 
-def recorded_trials(rows: Rows, anchor: Anchor = "best") -> Iterator[Trials]:
-    """Each search of a table, or each problem on each device where no search is named.
+def recorded_trials(
+    rows: Rows, anchor: Anchor = "best", *, order: Order = "recorded", seed: int = 0
+) -> Iterator[Trials]:
+    """The searches and pools of a table, in the order in which they first appear.
 
-    A kernel counts once in each, where it came first. In a search the anchor is the fastest kernel
-    measured before (`best`), or the reference throughout.
+    Args:
+        rows: Any table of rows with the columns `TRIED`.
+        anchor: In a search, the fastest kernel measured before (`best`) or the `reference`
+            throughout. In a pool it is the reference.
+        order: `recorded` keeps searches and pools as they are. `shuffled` makes each pool a search
+            in a random order. `none` makes one pool of all kernels of a problem on a device.
+        seed: Seed of the random order.
     """
     grouped: dict[tuple[str, str, str | None], list[dict[str, Any]]] = defaultdict(list)
     for row in rows.select(TRIED).to_pylist():
-        grouped[row["problem"], row["device"], row["search_id"]].append(row)
-    for (problem, device, search), found in grouped.items():
-        ordered = search is not None and all(row["step"] is not None for row in found)
-        if ordered:
-            found.sort(key=lambda row: row["step"])
-        trials = tuple(_trials(found, follow=ordered and anchor == "best"))
+        stepped = order != "none" and row["step"] is not None
+        grouped[row["problem"], row["device"], row["search_id"] if stepped else None].append(row)
+    rng = np.random.default_rng(seed)
+    for (problem, device, search), members in grouped.items():
+        if search is not None:
+            members.sort(key=lambda row: row["step"])
+        elif order == "shuffled":
+            members = [members[at] for at in rng.permutation(len(members))]
+        ordered = search is not None or order == "shuffled"
+        trials = tuple(_trials(members, ordered=ordered, follow=anchor == "best"))
         if trials:
             yield Trials(problem, device, search, ordered, trials)
 
 
-def _trials(rows: list[dict[str, Any]], *, follow: bool) -> Iterator[Trial]:
+def _trials(rows: Sequence[Mapping[str, Any]], *, ordered: bool, follow: bool) -> Iterator[Trial]:
     first = next((row for row in rows if row["reference_source"] or row["template"]), rows[0])
-    reference = recorded_kernel(first, "reference")
     problem, device = recorded_problem(first), recorded_device(first)
-    best, best_log2, best_s = reference, 0.0, math.nan
-    seen: set[str] = set()
+    reference = recorded_kernel(first, "reference")
+    best, best_log2, best_s = reference, 0.0, first["reference_runtime_s"] or math.nan
+    news = [reference_observation(first, problem, reference)]
+    seen = {reference.id} if ordered else set()
     for row in rows:
-        if row["candidate_id"] in seen:
+        if row["status"] == "reference" or row["candidate_id"] in seen:
             continue
         seen.add(row["candidate_id"])
         kernel, log2 = recorded_kernel(row, "candidate"), row["log2_speedup"]
-        known = row["candidate_source"] is not None or row["candidate_parameters"] is not None
-        if row["status"] != "reference" and known:
-            query = Query(
-                problem=problem,
-                device=device,
-                candidate=kernel,
-                anchor=best,
-                anchor_log2_speedup=best_log2,
-                anchor_runtime_s=best_s,
-            )
+        observation = recorded_observation(row, problem, kernel)
+        if row["candidate_source"] is not None or row["candidate_parameters"] is not None:
             yield Trial(
-                query=query,
+                row_id=row["row_id"],
+                query=Query(
+                    problem=problem,
+                    device=device,
+                    candidate=kernel,
+                    anchor=best,
+                    anchor_log2_speedup=best_log2,
+                    anchor_runtime_s=best_s,
+                ),
                 ok=row["status"] == "ok",
                 log2_speedup=None if log2 is None else log2 - best_log2,
-                observation=recorded_observation(row, problem, kernel),
+                observation=observation,
+                news=tuple(news) if ordered else (),
             )
-        if follow and log2 is not None and log2 > best_log2:
-            # The text of a search's unedited start is often unpublished: the reference stands in.
-            best = kernel if known else reference
-            best_log2, best_s = log2, row["runtime_s"] or math.nan
+            news = []
+        if ordered and observation is not None:
+            news.append(observation)
+            if follow and log2 is not None and log2 > best_log2:
+                best, best_log2, best_s = kernel, log2, row["runtime_s"] or math.nan

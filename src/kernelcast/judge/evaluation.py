@@ -172,10 +172,9 @@ def ask(make: Callable[[], Forecaster], questions: Iterable[Questions]) -> list[
             forecasts += consult(forecaster, asked_queries([pool]))
             continue
         for at, trial in enumerate(pool.search.trials):
+            forecaster.learn(trial.news)
             if at in pool.asked:
                 forecasts += consult(forecaster, [trial.query])
-            if trial.observation is not None:
-                forecaster.learn([trial.observation])
     return answered(asked, forecasts)
 
 
@@ -313,7 +312,8 @@ class _Table:
         mean, actual = columns["mean"], columns["actual"]
         ranked = ("spearman", "top_10_found", *map(_loss, SHARES))
         pools: dict[str, list[list[float]]] = {name: [[] for _ in names] for name in ranked}
-        numbers = np.array([answer.pool for answer in answers], dtype=np.int64)
+        # Answers of several calls of `ask` repeat pool numbers, but not within one problem.
+        numbers = np.array([a.pool * len(names) for a in answers], dtype=np.int64) + group
         for pool in np.unique(numbers):
             timed = np.flatnonzero((numbers == pool) & np.isfinite(actual))
             if len(timed) < _FEWEST_TO_RANK:

@@ -1,24 +1,24 @@
-"""Training of the source model: rows of measured kernels in, one compressed file and a card out.
+"""Training of the source model from rows of measured kernels.
 
-The same function trains the model that ships and the models of a bench's folds. Calibration is
-learnt on problems that the trees it corrects have not seen; then the trees are grown on all rows.
+The same function trains the model that ships, users' models and the models of a bench's folds.
+Calibration is learnt on problems that the trees it corrects have not seen; then the trees are
+grown on all rows.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from kernelcast.dataset import UNSTATED, Rows, problem_group
+from kernelcast.dataset import UNSTATED, Rows, Trial, Trials, recorded_trials
 from kernelcast.errors import SetupError
 from kernelcast.forecasters._features import (
     SearchHistory,
@@ -29,15 +29,11 @@ from kernelcast.forecasters._features import (
 from kernelcast.forecasters._source import (
     CLASS_EDGES,
     GROUP_OF_CLASS,
-    SHIPPED,
     Header,
     SourceModel,
     pool_rows,
 )
-from kernelcast.training._card import model_card
-from kernelcast.training._lessons import Anchor, Episode, Step, episodes, moments
-from kernelcast.training._trials import cross_examine
-from kernelcast.types import FailureKind, Kernel, Query
+from kernelcast.types import FailureKind
 
 if TYPE_CHECKING:
     import lightgbm
@@ -45,17 +41,16 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 EVALUATION_ONLY = ("sol-execbench-rocm",)
-"""Sources that no shipped model may learn from."""
+"""Sources that were published for evaluation only."""
 
 _VOCABULARY = 240
 _CLASSES = len(CLASS_EDGES) + 1
 _LEVELS = np.arange(1, 8) / 8.0  # quantiles kept within a class
 _WIDEST_LOG2 = 7.0
-_EARLIER = 2  # lessons a step gives as if it had come earlier in its search
-_EARLIER_WEIGHT, _BLIND_WEIGHT, _BLIND_SHARE = 0.4, 0.5, 0.1
+_EARLIER = 2  # examples of a trial as if it had come earlier in its search
+_EARLIER_WEIGHT = 0.4
 _SOURCE_WEIGHT_LIMIT = 2000.0
 _HELD_OUT = 4  # every fourth problem calibrates
-_LARGEST_BYTES = 3_000_000
 
 _GROWING: dict[str, Any] = {
     "num_threads": 1,
@@ -89,8 +84,11 @@ _DENSITY_ROUNDS, _FAILURE_ROUNDS, _ORDER_ROUNDS = 120, 200, 400
 
 
 @dataclass(frozen=True, eq=False)
-class _Lessons:
-    """What the trees read, and what happened; `outcome` is nan where there is no speedup."""
+class _Examples:
+    """Rows that the density and failure trees read; `outcome` is nan without a speedup.
+
+    `genuine` marks trials at their own place in the search, `held_out` those that calibrate.
+    """
 
     rows: NDArray[np.float32]
     outcome: Floats
@@ -100,18 +98,13 @@ class _Lessons:
     held_out: NDArray[np.bool_]
 
 
-class _Told(NamedTuple):
-    outcome: float
-    failed: bool
-    weight: float
-    genuine: bool
-    held_out: bool
-    source: str
-
-
 @dataclass(frozen=True, eq=False)
-class _Pools:
-    """Pools of texts, with each kernel's place among those that ran, and its log2 speedup."""
+class _PoolExamples:
+    """Rows that the order trees read, of kernels that ran in pools of at least two.
+
+    `place` is the rank in the pool from -0.5 (slowest) to 0.5; `about_mean` is the log2 speedup
+    against the pool's mean.
+    """
 
     rows: NDArray[np.float32]
     place: Floats
@@ -119,39 +112,40 @@ class _Pools:
     held_out: NDArray[np.bool_]
 
 
-def train_source_model(
-    rows: Rows, seed: int = 0, *, for_shipping: bool = False, trained_on: str = ""
-) -> SourceModel:
-    """Trees over all rows that have a text; what may not ship is refused `for_shipping`."""
-    if for_shipping:
-        _refuse_what_may_not_ship(rows)
-    recorded = episodes(rows, seed)
-    if not any(step.kernel.source for each in recorded for step in each.steps):
+def train_source_model(rows: Rows, seed: int = 0, *, trained_on: str = "") -> SourceModel:
+    """Train the trees and their calibration on all rows that have a kernel's text.
+
+    Args:
+        rows: Measured kernels; configurations of a template are left out.
+        seed: Seed of every random choice; the same rows and seed give the same model.
+        trained_on: Description of the rows, kept in the model's header.
+
+    Raises:
+        SetupError: No row has a kernel's text.
+    """
+    searches = list(recorded_trials(rows, order="shuffled", seed=seed))
+    trials = [(s.group, trial) for s in searches for trial in s.trials if _is_text(trial)]
+    if not trials:
         raise SetupError("no row has a kernel's text: import rows with `kernelcast data import`")
-    sources = dict(enumerate(rows["source"].to_pylist()))
     texts = [
-        (problem_group(episode.problem.name), digest(step.kernel.source, step.kernel.language))
-        for episode in recorded
-        for step in episode.steps
-        if step.kernel.source
+        (group, digest(trial.query.candidate.source, trial.query.candidate.language))
+        for group, trial in trials
     ]
     features = SourceFeatures(choose_vocabulary(texts, _VOCABULARY))
-    names = sorted({problem_group(each.problem.name) for each in recorded})
-    calibrating = set(np.random.default_rng(seed).permutation(names)[: len(names) // _HELD_OUT])
-    lessons = _lessons(recorded, features, sources, calibrating, seed)
-    pools = _pools(recorded, features, calibrating)
-    ran = lessons.genuine & ~np.isnan(lessons.outcome)
-    knots, share_below = _shapes(lessons.outcome[ran])
-    classes = np.searchsorted(CLASS_EDGES, lessons.outcome[ran], side="right")
+    groups = sorted({search.group for search in searches})
+    calibrating = set(np.random.default_rng(seed).permutation(groups)[: len(groups) // _HELD_OUT])
+    publishers = dict(zip(*(rows[name].to_pylist() for name in ("row_id", "source")), strict=True))
+    examples = _examples(searches, features, publishers, calibrating, seed)
+    pools = _pool_examples(recorded_trials(rows, order="none"), features, calibrating)
+    ran = examples.genuine & ~np.isnan(examples.outcome)
+    knots, share_below = _shapes(examples.outcome[ran])
+    classes = np.searchsorted(CLASS_EDGES, examples.outcome[ran], side="right")
     known = set(features.vocabulary)
     coverage = [
         sum(n for word, n in read.words.items() if word in known) / read.words.total()
         for _, read in texts
     ]
-    tie_scaling, failure_scaling, order_scale = _calibration(lessons, pools, seed)
-    causes = Counter(
-        step.failed for each in recorded for step in each.steps if step.failed is not None
-    )
+    tie_scaling, failure_scaling, order_scale = _calibration(examples, pools, seed)
     header = Header(
         vocabulary=features.vocabulary,
         knots=knots,
@@ -161,43 +155,23 @@ def train_source_model(
             .round(5)
             .tolist()
         ),
-        failure_share=(float(lessons.failed[lessons.genuine].sum()) + 0.5)
-        / (float(lessons.genuine.sum()) + 1.0),
-        failure_causes=_shares(causes),
+        failure_share=(float(examples.failed[examples.genuine].sum()) + 0.5)
+        / (float(examples.genuine.sum()) + 1.0),
+        failure_causes=_failure_causes(trial for _, trial in trials),
         tie_scaling=tie_scaling,
         failure_scaling=failure_scaling,
         order_scale=order_scale,
         usual_coverage=float(np.quantile(coverage, 0.05)),
         trained_on=trained_on,
     )
-    every = np.ones(len(lessons.outcome), dtype=bool)
-    grown = _grow(lessons, every, seed)
-    grown["order"] = _grow_order(pools, np.ones(len(pools.place), dtype=bool), seed)
-    return SourceModel(header, {name: tree.model_to_string() for name, tree in grown.items()})
+    trees = _grow(examples, np.ones(len(examples.outcome), dtype=bool), seed)
+    trees["order"] = _grow_order(pools, np.ones(len(pools.place), dtype=bool), seed)
+    return SourceModel(header, {name: tree.model_to_string() for name, tree in trees.items()})
 
 
-def ship(rows: Rows, out_folder: Path, seed: int = 0, *, command: str = "kernelcast train") -> Path:
-    """Train the model that ships, judge it on problems held out, and write it with its card."""
-    model = train_source_model(rows, seed, for_shipping=True, trained_on=_described(rows))
-    path = out_folder / SHIPPED
-    model.save(path)
-    if path.stat().st_size > _LARGEST_BYTES:
-        raise SetupError(
-            f"{path} has {path.stat().st_size} bytes, more than the 3 MB that may ship"
-        )
-    trials = cross_examine(rows, lambda part: train_source_model(part, seed), seed=seed)
-    (out_folder / "card.md").write_text(model_card(rows, trials, path, seed, command))
-    return path
-
-
-def _described(rows: Rows) -> str:
-    counts = Counter(rows["source"].to_pylist())
-    return ", ".join(f"{source} ({count})" for source, count in sorted(counts.items()))
-
-
-def _refuse_what_may_not_ship(rows: Rows) -> None:
-    licences = set(rows["licence"].to_pylist())
-    if UNSTATED in licences:
+def check_publishable(rows: Rows) -> None:
+    """Raise SetupError for rows that no published model may learn from."""
+    if UNSTATED in set(rows["licence"].to_pylist()):
         raise SetupError(
             "some rows state no licence: leave them out of a model that ships "
             "(filter the rows on their licence)"
@@ -212,139 +186,126 @@ def _refuse_what_may_not_ship(rows: Rows) -> None:
         )
 
 
-# ---------------------------------------------------------------------------------- what is learnt
+def describe_sources(rows: Rows) -> str:
+    """The sources of the rows, each with its number of rows."""
+    counts = Counter(rows["source"].to_pylist())
+    return ", ".join(f"{source} ({count})" for source, count in sorted(counts.items()))
 
 
-def _lessons(
-    recorded: Sequence[Episode],
+def _is_text(trial: Trial) -> bool:
+    """True for a written kernel; a template's configuration has no text of its own."""
+    return bool(trial.query.candidate.source) and trial.query.candidate.parameters is None
+
+
+# ---------------------------------------------------------------------------------------- examples
+
+
+def _examples(
+    searches: Sequence[Trials],
     features: SourceFeatures,
-    sources: dict[int, str],
+    publishers: Mapping[str, str],
     calibrating: set[str],
     seed: int,
-) -> _Lessons:
-    """Each fresh step as it came; again as if it had come earlier; and some without their text."""
+) -> _Examples:
+    """Each trial at its own place, and again as if it had come earlier in its search."""
     rng = np.random.default_rng(seed)
     matrices: list[NDArray[np.float32]] = []
-    told: list[_Told] = []
-    for episode in recorded:
-        held_out = problem_group(episode.problem.name) in calibrating
+    columns: list[tuple[float, bool, bool, bool, str]] = []
+    for search in searches:
+        trials = [trial for trial in search.trials if _is_text(trial)]
         history = SearchHistory()
-        first = 0 if episode.start else 1
-        earlier: defaultdict[int, list[Step]] = defaultdict(list)
-        for number, step in enumerate(episode.steps):
-            if step.fresh and number > first:
-                for moment in rng.integers(first, number, size=_EARLIER):
-                    earlier[int(moment)].append(step)
-        for number, anchor, news in moments(episode):
-            for observation in news:
+        earlier: defaultdict[int, list[Trial]] = defaultdict(list)
+        for number, trial in enumerate(trials):
+            for at in rng.integers(0, number, size=_EARLIER) if number else ():
+                earlier[int(at)].append(trial)
+        for number, trial in enumerate(trials):
+            for observation in trial.news:
                 history.add(observation)
-            step = episode.steps[number]
-            asked: list[tuple[Step, Kernel, float, bool]] = []
-            if step.fresh and step.kernel.source:
-                asked.append((step, step.kernel, 1.0, True))
-                if rng.random() < _BLIND_SHARE:
-                    blind = step.kernel.model_copy(update={"source": "", "id": "withheld"})
-                    asked.append((step, blind, _BLIND_WEIGHT, False))
-            asked += [
-                (each, each.kernel, _EARLIER_WEIGHT, False)
-                for each in earlier[number]
-                if each.kernel.source
+            moved = [trial, *earlier[number]]
+            queries = [
+                trial.query.model_copy(update={"candidate": other.query.candidate})
+                for other in moved
             ]
-            if not asked:
-                continue
-            queries = [anchor.query(episode, kernel) for _, kernel, _, _ in asked]
             matrices.append(features.matrix(queries, history).astype(np.float32))
-            for each, _, weight, genuine in asked:
-                log2_speedup = each.measurement.log2_speedup if each.measurement else None
-                outcome = math.nan if log2_speedup is None else log2_speedup - anchor.log2_speedup
-                told.append(
-                    _Told(
-                        outcome,
-                        each.failed is not None,
-                        weight,
-                        genuine,
-                        held_out,
-                        sources[each.row],
+            for other in moved:
+                columns.append(
+                    (
+                        _log2_speedup(other) - trial.query.anchor_log2_speedup,
+                        not other.ok,
+                        other is trial,
+                        search.group in calibrating,
+                        publishers[other.row_id],
                     )
                 )
-    source_of = np.array([each.source for each in told])
-    weights = np.array([each.weight for each in told])
-    as_it_came = np.array([each.genuine for each in told])
-    for source in np.unique(source_of):
-        # One publisher's thousands of alike kernels must not drown the others.
-        mine = source_of == source
-        if not mine.all():
-            count = float((mine & as_it_came).sum())
-            weights[mine] *= min(1.0, _SOURCE_WEIGHT_LIMIT / max(count, 1.0))
-    return _Lessons(
-        np.concatenate(matrices),
-        np.array([each.outcome for each in told]),
-        np.array([each.failed for each in told]),
-        weights,
-        as_it_came,
-        np.array([each.held_out for each in told]),
-    )
+    outcome, failed, genuine, held_out, publisher = map(np.array, zip(*columns, strict=True))
+    weight = np.where(genuine, 1.0, _EARLIER_WEIGHT)
+    for name in np.unique(publisher):
+        # The thousands of similar kernels of one publisher must not outweigh the others.
+        own = publisher == name
+        if not own.all():
+            weight[own] *= min(1.0, _SOURCE_WEIGHT_LIMIT / max(float((own & genuine).sum()), 1.0))
+    return _Examples(np.concatenate(matrices), outcome, failed, weight, genuine, held_out)
 
 
-def _pools(recorded: Sequence[Episode], features: SourceFeatures, calibrating: set[str]) -> _Pools:
-    """All texts of one problem and device as a pool of which nothing is known but the texts."""
-    gathered: dict[tuple[str, str], dict[str, tuple[Query, list[float]]]] = {}
-    for episode in recorded:
-        pool = gathered.setdefault((episode.problem.name, episode.device.name), {})
-        for step in episode.steps:
-            if not step.kernel.source:
-                continue
-            query = Anchor(step.kernel, 0.0, 0.0).query(episode, step.kernel)
-            _, known = pool.setdefault(step.kernel.id, (query, []))
-            if step.measurement is not None and step.measurement.log2_speedup is not None:
-                known.append(step.measurement.log2_speedup)
-    matrices, place, about_mean, held_out = [], [], [], []
-    for (problem, _), pool in gathered.items():
-        ran = np.array([bool(known) for _, known in pool.values()])
+def _pool_examples(
+    pools: Iterable[Trials], features: SourceFeatures, calibrating: set[str]
+) -> _PoolExamples:
+    """All texts of one problem and device as a pool of which nothing is measured."""
+    width = 2 * len(features.static_columns) + 6
+    matrices: list[NDArray[np.float32]] = [np.empty((0, width), np.float32)]
+    place, about_mean, held_out = [np.empty(0)], [np.empty(0)], [np.empty(0, dtype=bool)]
+    for pool in pools:
+        trials = [trial for trial in pool.trials if _is_text(trial)]
+        log2_speedup = np.array([_log2_speedup(trial) for trial in trials])
+        ran = ~np.isnan(log2_speedup)
         if ran.sum() < 2:
             continue
-        speed = np.array([np.median(known) for _, known in pool.values() if known])
-        matrix = pool_rows(features, [query for query, _ in pool.values()])[ran]
+        speed = log2_speedup[ran]
+        matrix = pool_rows(features, [trial.query for trial in trials])[ran]
         matrices.append(matrix.astype(np.float32))
         place.append((speed.argsort().argsort() + 0.5) / speed.size - 0.5)
         about_mean.append(np.clip(speed - speed.mean(), -2.0, 2.0))
-        held_out += [problem_group(problem) in calibrating] * speed.size
-    if not matrices:
-        width = 2 * len(features.static_columns) + 6
-        return _Pools(np.empty((0, width), np.float32), np.empty(0), np.empty(0), np.empty(0, bool))
-    return _Pools(
+        held_out.append(np.full(speed.size, pool.group in calibrating))
+    return _PoolExamples(
         np.concatenate(matrices),
         np.concatenate(place),
         np.concatenate(about_mean),
-        np.array(held_out),
+        np.concatenate(held_out),
     )
+
+
+def _log2_speedup(trial: Trial) -> float:
+    """Against the reference; nan without a time."""
+    if trial.log2_speedup is None:
+        return math.nan
+    return trial.log2_speedup + trial.query.anchor_log2_speedup
 
 
 # ----------------------------------------------------------------------------------------- growing
 
 
-def _grow(lessons: _Lessons, used: NDArray[np.bool_], seed: int) -> dict[str, lightgbm.Booster]:
+def _grow(examples: _Examples, used: NDArray[np.bool_], seed: int) -> dict[str, lightgbm.Booster]:
     # Slow to import, and needed only where trees are grown.
     import lightgbm
 
-    ran = used & ~np.isnan(lessons.outcome)
-    classes = np.searchsorted(CLASS_EDGES, lessons.outcome[ran], side="right")
+    ran = used & ~np.isnan(examples.outcome)
+    classes = np.searchsorted(CLASS_EDGES, examples.outcome[ran], side="right")
     density = lightgbm.train(
         {**_DENSITY, "seed": seed},
-        lightgbm.Dataset(lessons.rows[ran], classes, weight=lessons.weight[ran]),
+        lightgbm.Dataset(examples.rows[ran], classes, weight=examples.weight[ran]),
         _DENSITY_ROUNDS,
     )
     # Whether a kernel runs depends little on when it came: more of the same would only overfit.
-    fear = np.where(lessons.genuine, lessons.weight, _EARLIER_WEIGHT * lessons.weight)
+    fear = np.where(examples.genuine, examples.weight, _EARLIER_WEIGHT * examples.weight)
     failure = lightgbm.train(
         {**_FAILURE, "seed": seed},
-        lightgbm.Dataset(lessons.rows[used], lessons.failed[used].astype(int), weight=fear[used]),
+        lightgbm.Dataset(examples.rows[used], examples.failed[used].astype(int), weight=fear[used]),
         _FAILURE_ROUNDS,
     )
     return {"density": density, "failure": failure}
 
 
-def _grow_order(pools: _Pools, used: NDArray[np.bool_], seed: int) -> lightgbm.Booster:
+def _grow_order(pools: _PoolExamples, used: NDArray[np.bool_], seed: int) -> lightgbm.Booster:
     import lightgbm
 
     rows, place = pools.rows[used], pools.place[used]
@@ -354,22 +315,22 @@ def _grow_order(pools: _Pools, used: NDArray[np.bool_], seed: int) -> lightgbm.B
 
 
 def _calibration(
-    lessons: _Lessons, pools: _Pools, seed: int
+    examples: _Examples, pools: _PoolExamples, seed: int
 ) -> tuple[tuple[float, float], tuple[float, float], float]:
     """Scalings of ties and failures and the order's scale, on problems the trees did not see."""
     plain = (1.0, 0.0)
-    judged = lessons.held_out & lessons.genuine
-    ran = judged & ~np.isnan(lessons.outcome)
-    if ran.sum() < 50 or (~lessons.held_out & ~np.isnan(lessons.outcome)).sum() < 200:
+    judged = examples.held_out & examples.genuine
+    ran = judged & ~np.isnan(examples.outcome)
+    if ran.sum() < 50 or (~examples.held_out & ~np.isnan(examples.outcome)).sum() < 200:
         return plain, plain, 1.0
-    grown = _grow(lessons, ~lessons.held_out, seed)
-    claimed = np.asarray(grown["density"].predict(lessons.rows[ran], num_threads=1))
-    outcome = np.searchsorted(CLASS_EDGES, lessons.outcome[ran], side="right")
+    grown = _grow(examples, ~examples.held_out, seed)
+    claimed = np.asarray(grown["density"].predict(examples.rows[ran], num_threads=1))
+    outcome = np.searchsorted(CLASS_EDGES, examples.outcome[ran], side="right")
     ties = _fitted_scaling(
         claimed[:, GROUP_OF_CLASS == 1].sum(axis=1), GROUP_OF_CLASS[outcome] == 1
     )
-    feared = np.asarray(grown["failure"].predict(lessons.rows[judged], num_threads=1))
-    failures = _fitted_scaling(feared, lessons.failed[judged])
+    feared = np.asarray(grown["failure"].predict(examples.rows[judged], num_threads=1))
+    failures = _fitted_scaling(feared, examples.failed[judged])
     scale = 1.0
     if pools.held_out.sum() >= 20:
         order = _grow_order(pools, ~pools.held_out, seed)
@@ -420,8 +381,13 @@ def _shapes(outcomes: Floats) -> tuple[tuple[float, ...], tuple[tuple[float, ...
     return tuple(knots.tolist()), tuple(share_below)
 
 
-def _shares(causes: Counter[FailureKind]) -> dict[FailureKind, float]:
-    total = sum(causes.values())
-    if not total:
+def _failure_causes(trials: Iterable[Trial]) -> dict[FailureKind, float]:
+    """Share of each kind among the failures."""
+    kinds = Counter(
+        trial.observation.measurement.failure.kind
+        for trial in trials
+        if trial.observation is not None and trial.observation.measurement.failure is not None
+    )
+    if not kinds:
         return {FailureKind.WRONG_RESULT: 1.0}
-    return {kind: count / total for kind, count in sorted(causes.items())}
+    return {kind: count / kinds.total() for kind, count in sorted(kinds.items())}
