@@ -11,6 +11,7 @@ from kernelcast.forecasters._source import CLASS_EDGES, SourceForecaster, Source
 from kernelcast.judge.evaluation import ask, draw, evaluate
 from kernelcast.training.folds import Fold, cross_validate
 from kernelcast.training.trees import check_publishable, train_source_model
+from kernelcast.types import Forecast
 
 from .conftest import search_rows
 
@@ -69,12 +70,10 @@ def test_no_forecast_knows_the_future(made_rows: Rows, model: SourceModel) -> No
         for row in rows
     ]
 
-    def before_cut(rows: list[Row]) -> list[object]:
-        search = next(recorded_trials(to_table(rows)))
-        (questions,) = draw([search])
-        return [answer.forecast for answer in ask(lambda: SourceForecaster(model), [questions])][
-            :cut
-        ]
+    def before_cut(rows: list[Row]) -> list[Forecast]:
+        questions = draw([next(recorded_trials(to_table(rows)))])
+        answers = ask(lambda: SourceForecaster(model), questions)
+        return [answer.forecast for answer in answers][:cut]
 
     assert before_cut(rows) == before_cut(changed)
 
