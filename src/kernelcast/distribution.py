@@ -10,7 +10,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Self, overload
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,7 @@ from scipy.special import ndtr, ndtri
 from kernelcast.bins import Bins
 
 Floats = NDArray[np.float64]
+_Real = TypeVar("_Real", float, Floats)  # what a function of a number or of an array returns
 
 _NORMAL_Z = np.linspace(-4.0, 4.0, 33)
 _SAMPLE_LEVELS = np.concatenate(
@@ -172,20 +173,12 @@ class Distribution(BaseModel):
         x = np.array([*knots, union[-1]])
         return cls._exact_ends(x, np.sum([s * part.cdf(x) for part, s in used], axis=0))
 
-    @overload
-    def cdf(self, x: float) -> float: ...
-    @overload
-    def cdf(self, x: Floats) -> Floats: ...
-    def cdf(self, x: float | Floats) -> float | Floats:
+    def cdf(self, x: _Real) -> _Real:
         """Return P(log2 speedup <= x)."""
         value = np.clip(np.interp(x, self.knots, self.cdf_values), 0.0, 1.0)
         return value if isinstance(x, np.ndarray) else float(value)
 
-    @overload
-    def density(self, x: float) -> float: ...
-    @overload
-    def density(self, x: Floats) -> Floats: ...
-    def density(self, x: float | Floats) -> float | Floats:
+    def density(self, x: _Real) -> _Real:
         """Return the probability per unit of log2 speedup at x; 0 outside the outer knots.
 
         At a knot the segment above counts, at the last knot the segment below.
@@ -197,11 +190,7 @@ class Distribution(BaseModel):
         value = np.where((at >= knots[0]) & (at <= knots[-1]), slopes[segment], 0.0)
         return value if isinstance(x, np.ndarray) else float(value)
 
-    @overload
-    def quantile(self, p: float) -> float: ...
-    @overload
-    def quantile(self, p: Floats) -> Floats: ...
-    def quantile(self, p: float | Floats) -> float | Floats:
+    def quantile(self, p: _Real) -> _Real:
         """Return the least log2 speedup with a CDF of at least p; for p = 0 the least with mass."""
         level = np.asarray(p, dtype=np.float64)
         if not np.all((level >= 0.0) & (level <= 1.0)):
@@ -211,7 +200,7 @@ class Distribution(BaseModel):
         right = np.maximum(np.searchsorted(values, level, side="left"), first_mass)
         left = right - 1
         fraction = (level - values[left]) / (values[right] - values[left])
-        value = knots[left] + fraction * (knots[right] - knots[left])
+        value: Floats = knots[left] + fraction * (knots[right] - knots[left])
         return value if isinstance(p, np.ndarray) else float(value)
 
     def mean(self) -> float:

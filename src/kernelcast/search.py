@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kernelcast import events, scoring
+from kernelcast import events, scoring, types
 from kernelcast.canonical import kernel_id
 from kernelcast.certainty import consult
 from kernelcast.errors import BudgetExceeded, SetupError
@@ -28,35 +28,13 @@ from kernelcast.parts import Parts, read_run
 from kernelcast.protocols import Callback
 from kernelcast.state import Pending, SentBack, State
 from kernelcast.store import DEFAULT_STORE, Run, Store
-from kernelcast.types import (
-    Budget,
-    Candidate,
-    Claim,
-    Decision,
-    Evidence,
-    Forecast,
-    Job,
-    Kernel,
-    Measurement,
-    Observation,
-    Problem,
-    ProposalRequest,
-    Proposals,
-    Query,
-    Repair,
-    Resource,
-    Spend,
-    Usage,
-    View,
-    content_hash,
-)
+from kernelcast.types import Budget, Job, Kernel, Measurement, Problem, Resource, Spend
 
 INTERRUPTED = "interrupted"
 _FRUITLESS_LIMIT = 30  # requests in a row without a new kernel, after which proposals are exhausted
-_PROPOSAL = (Resource.PROPOSAL_TOKENS, Resource.PROPOSAL_USD)
-_FORECAST = (Resource.FORECAST_TOKENS, Resource.FORECAST_USD)
 
-# Starts work with some concurrency (0 is inline) and passes its result to a function.
+# `_Start` starts work with some concurrency (0 is inline) and passes its result to a function.
+_Answer = tuple[list[types.Evidence], list[types.Forecast]]
 _Start = Callable[[int, Callable[[], Any], Callable[[Any], None]], None]
 
 
@@ -116,9 +94,9 @@ class Search:
         self._exhausted = False
         self._stop: str | None = None
         self._learnt = 0
-        self._fresh: dict[str, Forecast] = {}
+        self._fresh: dict[str, types.Forecast] = {}
         self._fresh_at = -1
-        self._anchor_evidence: dict[str, Evidence] = {}
+        self._anchor_evidence: dict[str, types.Evidence] = {}
         self._kernel = lru_cache(maxsize=4_096)(store.kernel)
 
     # ------------------------------------------------------------------------- life of a run
@@ -462,15 +440,17 @@ class Search:
         ordinal = max(state.requests, self._requests)
         self._requests = ordinal + 1
         seed = self._seed(f"proposal {ordinal}")
-        sent_back = self._sent_back()
+        repair, sent_back = None, self._sent_back()
         if sent_back is not None:
             count, chosen = 1, [sent_back.parent_id]
             self._repairing.add(sent_back.kernel_id)
+            broken = self._kernel(sent_back.kernel_id)
+            repair = types.Repair(kernel=broken, complaint=sent_back.complaint)
         else:
             archive = list(state.archive.values())
             chosen = self.parts.strategy.select(archive, 2, seed, stale=state.stale)
         parent, *others = (state.archive[key] for key in chosen)
-        request = ProposalRequest(
+        request = types.ProposalRequest(
             ordinal=ordinal,
             problem=self.problem,
             device=self.parts.farm.device,
@@ -485,8 +465,7 @@ class Search:
             partner=self._kernel(others[0].kernel_id) if others else None,
             partner_log2_speedup=others[0].log2_speedup if others else 0.0,
             history=state.history(parent.kernel_id),
-            repair=sent_back
-            and Repair(kernel=self._kernel(sent_back.kernel_id), complaint=sent_back.complaint),
+            repair=repair,
         )
         quote = proposer.quote(request)
         entry = self._reserve("proposal", quote) if quote else None
@@ -494,7 +473,7 @@ class Search:
             return False
         self._awaited_proposals += count
 
-        def done(proposals: Proposals) -> None:
+        def done(proposals: types.Proposals) -> None:
             self._awaited_proposals -= count
             self._admit(request, entry, proposals)
 
@@ -512,13 +491,15 @@ class Search:
         )
         return next(waiting, None)
 
-    def _admit(self, request: ProposalRequest, entry: str | None, answer: Proposals) -> None:
+    def _admit(
+        self, request: types.ProposalRequest, entry: str | None, answer: types.Proposals
+    ) -> None:
         """Record the proposed kernels and mark the duplicates."""
         new = {kernel.id: kernel for kernel in answer.kernels}
         assert self.state.started is not None
         seen = self.log.seen(new) | {self.state.started.seed_kernel_id}
         repairs = request.repair and request.repair.kernel.id
-        batch = _settle(entry, answer.usage, _PROPOSAL)
+        batch = _settle(entry, answer.usage, Resource.PROPOSAL_TOKENS, Resource.PROPOSAL_USD)
         if answer.failure or answer.missed or not (new or answer.exhausted):
             batch.append(
                 events.Unanswered(
@@ -536,7 +517,7 @@ class Search:
                 proposer=self.parts.proposer.name,
                 request=request.ordinal,
                 duplicate=key in seen,
-                claim=answer.claims.get(key, Claim()),
+                claim=answer.claims.get(key, types.Claim()),
                 repairs=repairs,
             )
             for key in new
@@ -576,19 +557,19 @@ class Search:
             return False
         self._forecasting.update(keys)
 
-        def work() -> tuple[list[Evidence], list[Forecast]]:
+        def work() -> _Answer:
             informed = [self._inspect(query) for query in queries] if self.spec.inspect else queries
             evidence = [query.evidence for query in informed if query.evidence is not None]
             return evidence, consult(forecaster, informed)
 
-        def done(answer: tuple[list[Evidence], list[Forecast]]) -> None:
+        def done(answer: _Answer) -> None:
             self._forecasting.difference_update(keys)
-            self._take_forecasts(keys, entry, *answer)
+            self._take_forecasts(keys, entry, answer)
 
         start(forecaster.concurrency, work, done)
         return True
 
-    def _inspect(self, query: Query) -> Query:
+    def _inspect(self, query: types.Query) -> types.Query:
         """Return the query with the evidence of both kernels; an anchor is compiled once."""
         farm, anchors = self.parts.farm, self._anchor_evidence
         if query.anchor.id not in anchors:
@@ -597,9 +578,9 @@ class Search:
         update = {"evidence": evidence, "anchor_evidence": anchors[query.anchor.id]}
         return query.model_copy(update=update)
 
-    def _query(self, candidate: Candidate, kernel: Kernel) -> Query:
+    def _query(self, candidate: types.Candidate, kernel: Kernel) -> types.Query:
         anchor = self.state.anchor(candidate.parent_id)
-        return Query(
+        return types.Query(
             problem=self.problem,
             device=self.parts.farm.device,
             candidate=kernel,
@@ -611,22 +592,17 @@ class Search:
             claim=candidate.claim,
         )
 
-    def _take_forecasts(
-        self,
-        keys: list[str],
-        entry: str | None,
-        evidence: list[Evidence],
-        forecasts: list[Forecast],
-    ) -> None:
-        usage = Usage.total(forecast.usage for forecast in forecasts)
-        batch = _settle(entry, usage, _FORECAST)
+    def _take_forecasts(self, keys: list[str], entry: str | None, answer: _Answer) -> None:
+        evidence, forecasts = answer
+        usage = types.Usage.total(forecast.usage for forecast in forecasts)
+        batch = _settle(entry, usage, Resource.FORECAST_TOKENS, Resource.FORECAST_USD)
         answers = dict(zip(keys, forecasts, strict=True))
         for compiled in evidence:
             key = compiled.kernel_id
             if self.state.open[key].evidence is None:
                 batch.append(events.Inspected(kernel_id=key, evidence=compiled))
             if compiled.failure is not None:
-                decision = Decision(action="drop", score=0.0, reason="does not compile")
+                decision = types.Decision(action="drop", score=0.0, reason="does not compile")
                 batch.append(events.Decided(kernel_id=key, decision=decision))
                 del answers[key]
         if self.parts.forecaster.refreshes:
@@ -641,7 +617,7 @@ class Search:
         state = self.state
         if free_slots < 1:
             return False
-        view = View(
+        view = types.View(
             seed=self.spec.seed,
             incumbent_log2=state.incumbent.log2_speedup,
             noise_log2=state.noise_log2,
@@ -697,7 +673,7 @@ class Search:
 
     def _seed(self, purpose: str) -> int:
         """Return a seed that depends only on the run's seed and the purpose."""
-        return int(content_hash(f"{self.spec.seed} {purpose}")[:15], 16)
+        return int(types.content_hash(f"{self.spec.seed} {purpose}")[:15], 16)
 
 
 def _pending(event: events.Measured, state: State) -> Pending | None:
@@ -706,12 +682,12 @@ def _pending(event: events.Measured, state: State) -> Pending | None:
     return state.pending.get(key) if event.purpose == "search" else None
 
 
-def _observation(kernel: Kernel, event: events.Measured, state: State) -> Observation:
+def _observation(kernel: Kernel, event: events.Measured, state: State) -> types.Observation:
     """Return what a forecaster learns from an event that follows this state."""
     pending = _pending(event, state)
     if pending is None:
-        return Observation(kernel=kernel, measurement=event.measurement)
-    return Observation(
+        return types.Observation(kernel=kernel, measurement=event.measurement)
+    return types.Observation(
         kernel=kernel,
         measurement=event.measurement,
         evidence=pending.candidate.evidence,
@@ -734,9 +710,8 @@ def _in_background(work: Callable[[], Any]) -> Future[Any]:
     return future
 
 
-def _settle(entry: str | None, usage: Usage, resources: tuple[Resource, Resource]) -> list[Event]:
+def _settle(entry: str | None, usage: types.Usage, tokens: Resource, usd: Resource) -> list[Event]:
     if entry is None:
         return []
-    tokens, usd = resources
     spend = {tokens: usage.tokens, usd: usage.usd}
     return [events.Settled(entry=entry, spend=spend, unknown=usage.unknown)]
