@@ -1,7 +1,7 @@
 """The parent's end of a worker process: start it confined, time one request, say how it died.
 
-Everything that must not be in the kernel's process lives on this side: the clock, the nonce and
-the power to kill. What a kernel does wrong comes back as a `Failure`, never as an exception.
+Everything that must not be in the kernel's process is on this side: the clock, the nonce and the
+power to kill. What a kernel does wrong comes back as a `Failure`, never as an exception.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._patience import Patience, cpu_clock, innermost
-from kernelcast.backends._sandbox import Confined, Grant, Sandbox
+from kernelcast.backends._sandbox import Grant, Sandbox
 from kernelcast.backends._worker import CONFINED, LOAD_FAILED, LOADED
 from kernelcast.errors import SetupError
 from kernelcast.types import Failure, FailureKind
@@ -36,22 +35,31 @@ _REPLY = struct.Struct("<qq")
 _CONFINED, _LOADED = _REPLY.pack(CONFINED, 0), _REPLY.pack(LOADED, 0)
 _LAST_BREATH_S = 0.2
 STARVED = 0.5  # of a core: less than that is starvation
+_DEATHS = {
+    signal.SIGSYS: (
+        FailureKind.CHEATING,
+        "asked the system for something that no kernel needs (SIGSYS)",
+    ),
+    signal.SIGKILL: (
+        FailureKind.CRASH,
+        "killed (SIGKILL): out of memory, or it closed its reply pipe",
+    ),
+    signal.SIGXCPU: (FailureKind.TIMEOUT, "used up its CPU seconds (SIGXCPU)"),
+}
 _WAKING_S = 1e-3  # what a request may take beyond its CPU time on a quiet machine
 
 
 class Child(ABC):
     """A confined process that holds one loaded kernel, and the memory it shares with it.
 
-    Candidate and reference are confined alike, or the comparison would not be fair. The kernel is
-    loaded by `load`, which must answer before anything else; after a failure the process is dead.
-    A request is a nonce and so many 64-bit `words`; the reply is the nonce and a result, 0 for
-    success. The worker gets the numbers of its memory, request and reply descriptors as its last
-    arguments.
+    Candidate and reference are confined alike, for a fair comparison. `load` must succeed before
+    anything else. After a failure the process is dead. A request is a number of 64-bit `words`;
+    `_worker.Service` is the other end.
 
     A process that gets no core is waited for beyond the limit of a request (see `Patience`), but
     not beyond the `deadline` (of `time.perf_counter`). If it gives no answer by then, it is
     `starved`: the machine is busy, and nothing is known about the kernel. Of `wall_s` seconds of
-    requests so far, the process was given a core for `given_s`.
+    requests so far, the process had a core for `core_s`.
     """
 
     on_cpu = True  # whether the kernel computes in this process, and not on a device
@@ -75,29 +83,28 @@ class Child(ABC):
         # A kernel that shrank the file would kill the parent with SIGBUS.
         seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
         fcntl.fcntl(memory_fd, fcntl.F_ADD_SEALS, seals)
-        self.memory: NDArray[np.uint8] = np.frombuffer(
-            mmap.mmap(memory_fd, arena.size), dtype=np.uint8
-        )
+        memory = mmap.mmap(memory_fd, arena.size)
+        self.memory: NDArray[np.uint8] = np.frombuffer(memory, dtype=np.uint8)
         request_read, self._request_fd = os.pipe()
         self._reply_fd, reply_write = os.pipe()
-        given = (memory_fd, request_read, reply_write)
+        passed = (memory_fd, request_read, reply_write)
         try:
-            self._process: Confined = sandbox.start(
+            self._process = sandbox.start(
                 task,
-                [*arguments, *map(str, given)],
+                [*arguments, str(words), *map(str, passed)],
                 grant,
                 folder,
-                pass_fds=given,
                 environment=environment,
+                pass_fds=passed,
             )
         finally:
-            for fd in given:
+            for fd in passed:
                 os.close(fd)
-        # A grandchild may hold the pipe open after the child's death, hence the process as well.
-        self._process_fd = os.pidfd_open(self._process.pid)
-        self._open_fds = [self._request_fd, self._reply_fd, self._process_fd]
+        # A grandchild may hold the pipe open after the child's death: watch the process as well.
+        process_fd = os.pidfd_open(self.pid)
+        self._open_fds = [self._request_fd, self._reply_fd, process_fd]
         self._poll = select.poll()
-        for fd in (self._reply_fd, self._process_fd):
+        for fd in (self._reply_fd, process_fd):
             self._poll.register(fd, select.POLLIN)
         self.cores = sorted(os.sched_getaffinity(0))
         self.core = self.cores[0]  # where both children of a comparison wake up
@@ -106,11 +113,9 @@ class Child(ABC):
         self._cpu_seen_s = 0.0
         self.idle_cpu_s = 0.0
         self.deadline = math.inf
-        self.wall_s = self.given_s = 0.0
+        self.wall_s = self.core_s = 0.0
         self.share = 1.0  # of a core, in a request that ended in starvation
         self._computed_s = 0.0  # in a request that was not answered
-
-    # ------------------------------------------------------------------ what a language adds
 
     @abstractmethod
     def run(self, case: str, calls: int, base: int, timeout_s: float) -> float | Failure:
@@ -121,52 +126,45 @@ class Child(ABC):
         """Wall seconds of the same request without the work."""
 
     def _refused(self, result: int) -> Failure:
-        """What a reply means that is no success."""
+        """The failure that a result other than 0 means."""
         return Failure(kind=FailureKind.CRASH, message=f"the call failed with {result}")
 
     def _ended(self, status: int) -> Failure:
-        """What an exit of the process means."""
+        """The failure that an exit of the process means."""
         if status == LOAD_FAILED:
-            return Failure(
-                kind=FailureKind.COMPILE_ERROR,
-                message="the library does not load, or its entry is not an exported symbol",
-            )
-        return Failure(
-            kind=FailureKind.CRASH, message=f"exited with status {status} without answering"
-        )
-
-    # --------------------------------------------------------------------------- the process
+            message = "the library does not load, or its entry is not an exported symbol"
+            return Failure(kind=FailureKind.COMPILE_ERROR, message=message)
+        message = f"exited with status {status} without answering"
+        return Failure(kind=FailureKind.CRASH, message=message)
 
     @property
     def pid(self) -> int:
-        """Id of the process that was started, which is also the id of its group."""
+        """Id of the process and of its group."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the process is there to answer."""
+        """Whether the process has not ended."""
         return self._process.alive
 
     @property
     def starved(self) -> bool:
-        """Whether it gave no answer because it got no core."""
+        """Whether the process did not answer because it got no core."""
         return self.share < STARVED
 
     def load(self, timeout_s: float) -> Failure | None:
         """Wait until the kernel is loaded."""
         deadline = time.perf_counter() + timeout_s
-        said = b""
-        while said != _CONFINED + _LOADED:
+        received = b""
+        while received != _CONFINED + _LOADED:
             left_s = max(0.0, deadline - time.perf_counter())
             ready = self._poll.poll(math.ceil(left_s * 1e3)) or self._wait_longer(timeout_s)
             if not ready:
                 return self._timeout(timeout_s)
-            more = b""
-            if any(fd == self._reply_fd for fd, _ in ready):
-                more = os.read(self._reply_fd, 4 * _REPLY.size)
-            said += more
-            if not more or not (_CONFINED + _LOADED).startswith(said):
-                return self._obituary() if said.startswith(_CONFINED) else self._unconfined()
+            more = self._read(ready)
+            received += more
+            if not more or not (_CONFINED + _LOADED).startswith(received):
+                return self._obituary() if received.startswith(_CONFINED) else self._unconfined()
         self._worker_pid = innermost(self.pid)
         self._cpu_clock = cpu_clock(self._worker_pid)
         self._cpu_seen_s = self._cpu_s()
@@ -175,10 +173,10 @@ class Child(ABC):
     def call(
         self, words: Sequence[int], timeout_s: float, *, working: bool = True
     ) -> float | Failure:
-        """Wall seconds of one request by this process's clock.
+        """Wall seconds of one request, by the clock of this process.
 
-        What CPU time the child takes outside of requests, or in one that is not `working`, is
-        added up in `idle_cpu_s`.
+        CPU time that the child takes outside of requests, or in one that is not `working`, is
+        added to `idle_cpu_s`.
         """
         nonce = secrets.randbits(62)
         request = self._request.pack(nonce, *words)
@@ -190,37 +188,40 @@ class Child(ABC):
         except BrokenPipeError:
             return self._obituary()
         ready = self._poll.poll(timeout_ms) or self._wait_longer(timeout_s)
-        ended_ns = time.perf_counter_ns()
+        seconds = (time.perf_counter_ns() - started_ns) * 1e-9
         if not ready:
             return self._timeout(timeout_s)
-        if not any(fd == self._reply_fd for fd, _ in ready):
+        reply = self._read(ready)
+        if not reply:
             return self._obituary()
-        said = os.read(self._reply_fd, 4 * _REPLY.size)
-        if not said:
-            return self._obituary()
-        if len(said) != _REPLY.size or _REPLY.unpack(said)[0] != nonce:
+        if len(reply) != _REPLY.size or _REPLY.unpack(reply)[0] != nonce:
             self._process.end()
             return Failure(kind=FailureKind.CHEATING, message="it forged a reply")
-        seconds = (ended_ns - started_ns) * 1e-9
         cpu_before_s = self._cpu_seen_s
         if working:
             self._cpu_seen_s = self._cpu_s()
         else:
             self.audit()
         self._count(seconds, self._cpu_seen_s - cpu_before_s + _WAKING_S)
-        if result := _REPLY.unpack(said)[1]:
+        if result := _REPLY.unpack(reply)[1]:
             self._process.end()
             return self._refused(result)
         return seconds
 
+    def _read(self, ready: list[tuple[int, int]]) -> bytes:
+        """The reply that is there; nothing if the process ended without one."""
+        if any(fd == self._reply_fd for fd, _ in ready):
+            return os.read(self._reply_fd, 4 * _REPLY.size)
+        return b""
+
     def place(self, cores: Iterable[int]) -> None:
-        """Where its main thread is to run from its next request on; a wish, not a limit."""
+        """Where the main thread is to run from its next request on; a wish, not a limit."""
         if self._worker_pid is not None:
             with suppress(OSError):
                 os.sched_setaffinity(self._worker_pid, cores)
 
     def audit(self) -> None:
-        """Take what CPU time was used since the last look as used while idle."""
+        """Count the CPU time since the last look as used while idle."""
         now_s = self._cpu_s()
         self.idle_cpu_s += now_s - self._cpu_seen_s
         self._cpu_seen_s = now_s
@@ -234,25 +235,25 @@ class Child(ABC):
 
     def _count(self, wall_s: float, cpu_s: float) -> None:
         self.wall_s += wall_s
-        self.given_s += min(wall_s, cpu_s) if self.on_cpu else wall_s
+        self.core_s += min(wall_s, cpu_s) if self.on_cpu else wall_s
 
     def _wait_longer(self, limit_s: float) -> list[tuple[int, int]]:
-        """A limit has passed: what became ready while the process is starved, if anything."""
+        """Wait beyond the limit while the process is starved, and return what became ready."""
         patience = Patience(self.pid, limit_s, self._cpu_seen_s, self.deadline)
         while True:
             left_s = patience.left_s()
-            # Also when no time is left: it may have answered since the last look.
+            # Also if no time is left: it may have answered since the last look.
             if ready := self._poll.poll(math.ceil(left_s * 1e3)):
                 return ready
             if left_s == 0.0:
                 waited_s, self._computed_s = patience.waited_s, patience.computed_s
-                given_s = self._computed_s if patience.starved else waited_s
-                self._count(waited_s, given_s)
-                self.share = min(1.0, given_s / waited_s)
+                core_s = self._computed_s if patience.starved else waited_s
+                self._count(waited_s, core_s)
+                self.share = min(1.0, core_s / waited_s)
                 return []
 
     def _unconfined(self) -> Failure:
-        """It ended before anything untrusted was touched, so the kernel is not to blame."""
+        """Raise: the process ended before it touched the kernel, which is not to blame."""
         self._process.ended_within(_LAST_BREATH_S)
         raise SetupError(
             f"the sandbox did not come into force (status {self._process.end()}): "
@@ -273,22 +274,16 @@ class Child(ABC):
         status = self._process.end()
         if status >= 0:
             return self._ended(status)
-        if status == -signal.SIGSYS:
-            return Failure(
-                kind=FailureKind.CHEATING,
-                message="asked the system for something that no kernel needs (SIGSYS)",
-            )
-        if status == -signal.SIGKILL:
-            return Failure(
-                kind=FailureKind.CRASH,
-                message="killed (SIGKILL): out of memory, or it closed its reply pipe",
-            )
-        if status == -signal.SIGXCPU:
-            return Failure(kind=FailureKind.TIMEOUT, message="used up its CPU seconds (SIGXCPU)")
-        return Failure(kind=FailureKind.CRASH, message=f"died of {_signal_name(-status)}")
+        if -status in _DEATHS:
+            kind, message = _DEATHS[-status]
+            return Failure(kind=kind, message=message)
+        name = f"signal {-status}"
+        with suppress(ValueError):
+            name = signal.Signals(-status).name
+        return Failure(kind=FailureKind.CRASH, message=f"died of {name}")
 
     def close(self) -> None:
-        """Kill all of it and release its pipes; the memory goes with the last view."""
+        """Kill all of the process and close its pipes; the memory goes with the last view."""
         self._process.end()
         while self._open_fds:
             os.close(self._open_fds.pop())
@@ -296,17 +291,5 @@ class Child(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

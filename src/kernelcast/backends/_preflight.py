@@ -1,7 +1,7 @@
-"""What on the machine would spoil a timing: clocks, theft, throttling, company.
+"""What on the machine makes timings vary: clocks, stolen time, throttling, other processes.
 
-Nothing is refused for it, because interleaved pairs bear a good deal; but each measurement carries
-what was not as it should be. Whatever a machine does not tell is not guessed at.
+Nothing is refused for it, because interleaved pairs tolerate much, but each measurement carries
+it. What the machine does not show is not guessed at.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from pathlib import Path
 
 from kernelcast.types import Device
 
-_GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-_INTEL_TURBO_IS_OFF = Path("/sys/devices/system/cpu/intel_pstate/no_turbo")
-_BOOST_IS_ON = Path("/sys/devices/system/cpu/cpufreq/boost")
-_THROTTLED = Path("/sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count")
+_CPU = Path("/sys/devices/system/cpu")
+_GOVERNOR = _CPU / "cpu0/cpufreq/scaling_governor"
+_INTEL_TURBO_IS_OFF = _CPU / "intel_pstate/no_turbo"
+_BOOST_IS_ON = _CPU / "cpufreq/boost"
+_THROTTLED = _CPU / "cpu0/thermal_throttle/package_throttle_count"
 _STOLEN_FIELD = 7
 _FIELDS_OF_TIME = 8
-_WORTH_SAYING = 0.02
+_MOST_STOLEN = 0.02  # of all time; less is not mentioned
 _QUERY_TIMEOUT_S = 5.0
 _GPU_FIELDS = (
     "clocks_event_reasons.hw_thermal_slowdown",
@@ -41,28 +42,26 @@ class Watch:
 
     @classmethod
     def start(cls) -> Watch:
-        """Look at the counters now."""
-        stolen, passed = _cpu_times()
-        load, _, _ = os.getloadavg()
-        return cls(stolen, passed, _number(_THROTTLED), load)
+        """Read the counters now."""
+        return cls(*_cpu_times(), _number(_THROTTLED), os.getloadavg()[0])
 
     def conditions(self, device: Device) -> tuple[str, ...]:
-        """What was not as it should be since the start, in words."""
+        """What made timings vary since the start, in words."""
         stolen, passed = _cpu_times()
         share = (stolen - self.stolen) / max(1, passed - self.passed)
-        said = list(settings(device))
-        if share > _WORTH_SAYING:
-            said.append(f"steal {share:.0%}")
+        conditions = list(settings(device))
+        if share > _MOST_STOLEN:
+            conditions.append(f"steal {share:.0%}")
         if _number(_THROTTLED) > self.throttled:
-            said.append("throttled")
+            conditions.append("throttled")
         cores = len(os.sched_getaffinity(0))
         if self.busy > 0.5 * cores:
-            said.append(f"load {self.busy:.1f} on {cores} cores")
-        return tuple(said)
+            conditions.append(f"load {self.busy:.1f} on {cores} cores")
+        return tuple(conditions)
 
 
 def settings(device: Device) -> tuple[str, ...]:
-    """What about the device's clocks and company makes timings vary; nothing if all is locked."""
+    """What makes timings on the device vary now, in words; nothing if its clocks are locked."""
     return _gpu_settings() if device.kind == "gpu" else _cpu_settings()
 
 
@@ -70,43 +69,41 @@ def _cpu_settings() -> tuple[str, ...]:
     governor = _text(_GOVERNOR)
     if not governor:
         return ("clocks unlocked: no governor is visible here",)
-    said = [] if governor == "performance" else [f"clocks unlocked: governor {governor}"]
+    causes = [] if governor == "performance" else [f"clocks unlocked: governor {governor}"]
     if _text(_INTEL_TURBO_IS_OFF) == "0" or _text(_BOOST_IS_ON) == "1":
-        said.append("turbo on")
-    return tuple(said)
+        causes.append("turbo on")
+    return tuple(causes)
 
 
 def _gpu_settings() -> tuple[str, ...]:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return ("clocks unknown: no nvidia-smi",)
-    thermal, power, applied, most = (
-        [*_ask(tool, f"--query-gpu={','.join(_GPU_FIELDS)}").split(", "), *[""] * 4]
-    )[:4]
-    said = [] if applied and applied == most else ["clocks unlocked"]
-    said += ["throttled by heat"] if thermal == "Active" else []
-    said += ["capped by power"] if power == "Active" else []
-    others = len(_ask(tool, "--query-compute-apps=pid").split())
-    said += [f"{others} other processes on the device"] if others else []
-    return tuple(said)
+    fields = _query(tool, f"--query-gpu={','.join(_GPU_FIELDS)}").split(", ")
+    thermal, power, applied, most = [*fields, *[""] * 4][:4]
+    causes = [] if applied and applied == most else ["clocks unlocked"]
+    causes += ["throttled by heat"] if thermal == "Active" else []
+    causes += ["capped by power"] if power == "Active" else []
+    others = len(_query(tool, "--query-compute-apps=pid").split())
+    causes += [f"{others} other processes on the device"] if others else []
+    return tuple(causes)
 
 
-def _ask(tool: str, query: str) -> str:
-    """The first device's answer; nothing where the tool does not answer."""
+def _query(tool: str, query: str) -> str:
+    """The tool's answer for the first device; empty if there is none."""
     command = [tool, query, "--format=csv,noheader,nounits", "--id=0"]
     try:
-        answer = subprocess.run(
+        return subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=_QUERY_TIMEOUT_S
-        )
+        ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
-    return answer.stdout.strip()
 
 
 def _cpu_times() -> tuple[int, int]:
     """Ticks stolen by the hypervisor, and all ticks, of all cores since boot."""
     line = _text(Path("/proc/stat")).partition("\n")[0]
-    ticks = [int(each) for each in line.split()[1 : 1 + _FIELDS_OF_TIME]]
+    ticks = list(map(int, line.split()[1 : 1 + _FIELDS_OF_TIME]))
     return (ticks[_STOLEN_FIELD], sum(ticks)) if len(ticks) == _FIELDS_OF_TIME else (0, 0)
 
 

@@ -1,11 +1,11 @@
 """The child that imports a Triton kernel: compiles it ahead of time, or interprets it on the CPU.
 
-A Triton kernel is Python, so importing it runs it: that happens here and never in the parent. The
-parent leaves `job.json` and `kernel.py` in the working folder. `compile` writes what Triton made
-(kernel.ptx or kernel.amdgcn) and kernel.json; `interpret` (with TRITON_INTERPRET=1) runs the grid
-on the memory that it inherits, one program after the other. A message on stderr and status 2 say
-that the kernel does not fit the problem. Packages lie where the job says; NumPy and Triton are
-imported after that is known.
+A Triton kernel is Python, so an import runs it: that happens here and never in the parent. The
+parent leaves `job.json` and `kernel.py` in the working folder. `compile` writes Triton's output
+(kernel.ptx or kernel.amdgcn) and kernel.json. `interpret` (with TRITON_INTERPRET=1) runs the grid
+on the memory that it inherits, one program after the other. Status 2 and a message on stderr mean
+that the kernel does not fit the problem. The job says where packages are, so NumPy and Triton are
+imported late.
 """
 
 import importlib
@@ -20,8 +20,8 @@ _DOES_NOT_FIT = 2
 _POINTERS = {"float32": "*fp32", "float64": "*fp64", "int32": "*i32", "int64": "*i64"}
 
 
-def _kernel(job: dict[str, Any]) -> Any:
-    """The job's entry, with as many parameters as it is handed."""
+def _kernel(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The job's entry, and its constants by name; exits if its parameters do not fit."""
     spec = importlib.util.spec_from_file_location("kernel", "kernel.py")
     assert spec is not None
     assert spec.loader is not None
@@ -31,15 +31,15 @@ def _kernel(job: dict[str, Any]) -> Any:
     if not hasattr(entry, "arg_names"):
         _refuse(f"there is no @triton.jit function {job['entry']!r}")
     names: list[str] = entry.arg_names
-    handed = len(job["arguments"]) + len(job["dimensions"])
-    missing = [name for name in names[handed:] if name not in job["constants"]]
-    if len(names) < handed or missing:
+    arguments, dimensions, constants = job["arguments"], job["dimensions"], job["constants"]
+    passed = len(arguments) + len(dimensions)
+    if len(names) < passed or not constants.keys() >= {*names[passed:]}:
         _refuse(
-            f"{job['entry']} takes {', '.join(names)}; it is handed {len(job['arguments'])} "
-            f"pointers, {len(job['dimensions'])} integers, and by LAUNCH's constants "
-            f"{', '.join(job['constants']) or 'nothing'}"
+            f"{job['entry']} takes {', '.join(names)}; it is handed {len(arguments)} pointers, "
+            f"{len(dimensions)} integers, and by LAUNCH's constants "
+            f"{', '.join(constants) or 'nothing'}"
         )
-    return entry
+    return entry, {name: constants[name] for name in names[passed:]}
 
 
 def _refuse(message: str) -> NoReturn:
@@ -52,19 +52,15 @@ def compile_ahead(job: dict[str, Any]) -> None:
     triton = importlib.import_module("triton")
     compiler = importlib.import_module("triton.compiler")
     targets = importlib.import_module("triton.backends.compiler")
-    entry = _kernel(job)
-    names = entry.arg_names
-    pointers, dimensions = len(job["arguments"]), len(job["dimensions"])
-    handed = pointers + dimensions
-    kinds = [_POINTERS[each] for each in job["arguments"]] + [job["integer"]] * dimensions
-    signature = dict(zip(names[:handed], kinds, strict=True))
-    signature |= dict.fromkeys(names[handed:], "constexpr")
-    aligned = [*range(pointers), *(pointers + each for each in job["divisible"])]
+    entry, constants = _kernel(job)
+    pointers = [_POINTERS[dtype] for dtype in job["arguments"]]
+    kinds = [*pointers, *[job["integer"]] * len(job["dimensions"]), *["constexpr"] * len(constants)]
+    aligned = [*range(len(pointers)), *(len(pointers) + index for index in job["divisible"])]
     compiled = triton.compile(
         compiler.ASTSource(
             fn=entry,
-            signature=signature,
-            constexprs={name: job["constants"][name] for name in names[handed:]},
+            signature=dict(zip(entry.arg_names, kinds, strict=True)),
+            constexprs=constants,
             attrs={(index,): [["tt.divisibility", 16]] for index in aligned},
         ),
         target=targets.GPUTarget(*job["target"]),
@@ -74,18 +70,22 @@ def compile_ahead(job: dict[str, Any]) -> None:
         if kind in compiled.asm:
             Path(f"kernel.{kind}").write_text(compiled.asm[kind])
     metadata = compiled.metadata
-    told = {
+    facts = {
         "name": metadata.name,
         "shared": metadata.shared,
         "warps": metadata.num_warps,
         "scratch": metadata.global_scratch_size + metadata.profile_scratch_size,
         "blocks_a_cluster": metadata.num_ctas,
     }
-    Path("kernel.json").write_text(json.dumps(told))
+    Path("kernel.json").write_text(json.dumps(facts))
 
 
-class Tensor:
-    """As much of a tensor as Triton's interpreter asks for, over memory that stays in place."""
+class _Tensor:
+    """As much of a tensor as Triton's interpreter asks for, over memory that stays in place.
+
+    The interpreter makes a copy by `new_empty` and `set_`, and writes it back by `copy_`. Here the
+    copy is the tensor itself.
+    """
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -93,45 +93,38 @@ class Tensor:
         self.shape: tuple[int, ...] = array.shape
 
     def data_ptr(self) -> int:
-        """Where the elements lie."""
         return int(self._array.ctypes.data)
 
-    def untyped_storage(self) -> "Tensor":
-        """Itself: there is no view of it."""
+    def untyped_storage(self) -> "_Tensor":
         return self
 
-    def cpu(self) -> "Tensor":
-        """Itself: it lies in the host's memory."""
+    def cpu(self) -> "_Tensor":
         return self
 
-    def new_empty(self, _size: int, device: str) -> "Tensor":
-        """What the interpreter turns into its own copy of this tensor by `set_`."""
+    def new_empty(self, _size: int, device: str) -> "_Tensor":
         del device
-        return Tensor(self._array)
+        return _Tensor(self._array)
 
     def set_(self, *_view: object) -> None:
-        """Nothing: the copy is this tensor already."""
+        pass
 
     def copy_(self, _other: object) -> None:
-        """Nothing: what was computed lies in this memory."""
+        pass
 
     def storage_offset(self) -> int:
-        """Nought."""
         return 0
 
     def size(self) -> tuple[int, ...]:
-        """Its shape."""
         return self.shape
 
     def stride(self) -> tuple[int, ...]:
-        """Elements from one to the next, along each axis."""
-        return tuple(int(each) // self._array.itemsize for each in self._array.strides)
+        return tuple(int(step) // self._array.itemsize for step in self._array.strides)
 
 
 def _keep_conditions() -> None:
-    """Let a scalar condition stay one when it is spread over a block.
+    """Keep a scalar condition a condition when it is spread over a block.
 
-    Triton 3.9's interpreter takes it for an integer, and refuses the mask it is part of.
+    Triton 3.9's interpreter takes it for an integer, and refuses the mask that contains it.
     """
     builder = importlib.import_module("triton.runtime.interpreter").InterpreterBuilder
     spread = builder.create_splat
@@ -149,20 +142,16 @@ def interpret(job: dict[str, Any]) -> None:
     """Run the whole grid on the arrays of the one slot in the inherited memory."""
     np = importlib.import_module("numpy")
     _keep_conditions()
-    entry = _kernel(job)
+    entry, constants = _kernel(job)
     memory = np.frombuffer(mmap.mmap(job["memory_fd"], 0), dtype=np.uint8)
+    arrays = zip(job["arguments"], job["offsets"], job["lengths"], strict=True)
     tensors = [
-        Tensor(memory[offset : offset + length].view(dtype))
-        for dtype, offset, length in zip(
-            job["arguments"], job["offsets"], job["lengths"], strict=True
-        )
+        _Tensor(memory[offset : offset + length].view(dtype)) for dtype, offset, length in arrays
     ]
-    names = entry.arg_names[len(tensors) + len(job["dimensions"]) :]
-    constants = {name: job["constants"][name] for name in names}
     entry[tuple(job["grid"])](*tensors, *job["dimensions"], **constants)
 
 
 if __name__ == "__main__":
-    stated = json.loads(Path("job.json").read_text())
-    sys.path[:0] = stated["paths"]
-    {"compile": compile_ahead, "interpret": interpret}[sys.argv[1]](stated)
+    job = json.loads(Path("job.json").read_text())
+    sys.path[:0] = job["paths"]
+    {"compile": compile_ahead, "interpret": interpret}[sys.argv[1]](job)

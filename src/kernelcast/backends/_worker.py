@@ -1,17 +1,17 @@
 """The child that runs one kernel: a script for a bare interpreter that imports nothing of ours.
 
-It puts the sandbox in force (`_confine`) and says so, maps the memory it inherited and waits until
-a byte on its pipe tells that the library is there: a process may be started before it is known
-which kernel it will run. It loads that library, seals itself against every system call that no
-kernel needs and, for each request, calls the kernel with pointers into that memory and answers
-with the request's nonce.
-It holds no clock, no expected output and no seed, and reports no times: the parent measures. Only
-a few modules of the standard library are loaded, because it starts once for every measurement.
+It puts the sandbox in force (`_confine`), maps the memory that it inherited, and waits for a byte
+on its pipe: a process may be started before its kernel is known. It then loads the library, seals
+itself against every system call that no kernel needs and, for each request, calls the kernel with
+pointers into that memory. It holds no clock, no expected output and no seed, and reports no times:
+the parent measures. It loads few modules, because it starts once for every measurement.
 
-Request: little-endian int64s: nonce, stub, calls, stride, one offset an array, the dimensions.
-Call i gets the arrays at i * stride + offset. With `stub`, libc's `abs` stands in for the kernel:
-the same request without the work, from which the parent learns the overhead. Reply: nonce and 0.
+Request: stub, calls, stride, one offset an array, the dimensions. Call i gets the arrays at
+i * stride + offset. With `stub`, libc's `abs` stands in for the kernel: the same request without
+the work, from which the parent learns the overhead.
 """
+
+from __future__ import annotations
 
 import ctypes
 import gc
@@ -19,46 +19,72 @@ import mmap
 import os
 import struct
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 CONFINED = -1
 LOADED = 0
 LOAD_FAILED = 3
 
 
-def main(arguments: list[str]) -> None:
-    """Serve under the policy in the first argument; started by `_sandbox` with its folder on the
-    path, which is why `_confine` is imported only here.
-    """
-    import _confine  # type: ignore[import-not-found]
+class Service:
+    """A worker's end of its pipes, and the memory that it shares with the parent.
 
-    encoded, library, entry, *numbers = arguments
-    policy = _confine.decode(encoded)
-    for _ in _confine.enforce(policy):
-        pass
-    arrays, dimensions, memory_fd, request_fd, reply_fd = map(int, numbers)
-    reply_format = struct.Struct("<qq")
-    os.write(reply_fd, reply_format.pack(CONFINED, 0))
-    gc.disable()
-    # All pages at once: a page that is first touched in a timed call would cost it a fault.
-    memory = mmap.mmap(memory_fd, 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-    os.close(memory_fd)
-    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    os.read(request_fd, 1)
+    Its last arguments are the number of words in a request and the descriptors of memory, requests
+    and replies. A request is a nonce and so many words; a reply is the nonce and a result, 0 for
+    success. All are little-endian int64s.
+    """
+
+    def __init__(self, numbers: list[str], flags: int = 0) -> None:
+        words, memory_fd, self._request_fd, self.reply_fd = map(int, numbers)
+        self._request = struct.Struct(f"<{1 + words}q")
+        self._reply(CONFINED)
+        gc.disable()
+        self.memory = mmap.mmap(memory_fd, 0, flags=mmap.MAP_SHARED | flags)
+        os.close(memory_fd)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+
+    def wait(self) -> None:
+        """Wait until the parent says that the library is there."""
+        os.read(self._request_fd, 1)
+
+    def serve(self, answer: Callable[..., int]) -> None:
+        """Say that the kernel is loaded; then answer requests until the pipe is closed."""
+        self._reply(LOADED)
+        while len(request := os.read(self._request_fd, self._request.size)) == self._request.size:
+            nonce, *words = self._request.unpack(request)
+            self._reply(nonce, answer(*words))
+
+    def _reply(self, nonce: int, result: int = 0) -> None:
+        os.write(self.reply_fd, struct.pack("<qq", nonce, result))
+
+
+def main(arguments: list[str]) -> None:
+    """Serve under the policy in the first argument."""
+    import _confine  # type: ignore[import-not-found]  # `_sandbox` puts this folder on the path
+
+    policy = _confine.decode(arguments[0])
+    library, entry, arrays, dimensions, *numbers = _confine.confined(arguments)
+    pointers = int(arrays)
+    # All pages at once: the first touch of a page in a timed call would cost a fault.
+    service = Service(numbers, mmap.MAP_POPULATE)
+    service.wait()
     try:
         kernel = getattr(ctypes.CDLL(library), entry)
     except (OSError, AttributeError):
         os._exit(LOAD_FAILED)
     stub = ctypes.CDLL(None).abs
     for function in (kernel, stub):
-        function.argtypes = [ctypes.c_void_p] * arrays + [ctypes.c_int64] * dimensions
+        function.argtypes = [ctypes.c_void_p] * pointers + [ctypes.c_int64] * int(dimensions)
         function.restype = None
-    request_format = struct.Struct(f"<{4 + arrays + dimensions}q")
-    _confine.seal(policy, reply_fd)
-    os.write(reply_fd, reply_format.pack(LOADED, 0))
-    while len(request := os.read(request_fd, request_format.size)) == request_format.size:
-        nonce, use_stub, calls, stride, *rest = request_format.unpack(request)
+
+    def answer(use_stub: int, calls: int, stride: int, *rest: int) -> int:
         function = stub if use_stub else kernel
-        extents = rest[arrays:]
-        for call in range(calls):
-            start = base + call * stride
-            function(*[start + offset for offset in rest[:arrays]], *extents)
-        os.write(reply_fd, reply_format.pack(nonce, 0))
+        offsets, extents = rest[:pointers], rest[pointers:]
+        for start in range(service.address, service.address + calls * stride, stride):
+            function(*[start + offset for offset in offsets], *extents)
+        return 0
+
+    _confine.seal(policy, service.reply_fd)
+    service.serve(answer)
