@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from kernelcast.backends._gpu import choose_target
+from kernelcast.backends._launch import read_launch
 from kernelcast.backends._toolchain import find_cuda_tool
-from kernelcast.backends.cuda import CudaBackend, extract_cuda, read_launch
+from kernelcast.backends.cuda import CudaBackend, extract_cuda
 from kernelcast.devices import find_device
 from kernelcast.errors import NoDevice, SetupError
 from kernelcast.testing import BackendContract

@@ -46,7 +46,7 @@ class ClockedChild(FakeChild):
         super().__init__(arena)
         self._clock = clock
         self.cpu_s, self.core_share = 1e-3, 1.0
-        self.wall_s = self.given_s = 0.0
+        self.wall_s = self.core_s = 0.0
         self.share = 1.0
         self.load_failure: Failure | None = None
         self.limits_s: list[float] = []
@@ -64,7 +64,7 @@ class ClockedChild(FakeChild):
         seconds = min(self.cpu_s / self.core_share, left_s)
         self._clock.now_s += seconds
         self.wall_s += seconds
-        self.given_s += seconds * self.core_share
+        self.core_s += seconds * self.core_share
         if seconds == left_s:
             self.share = self.core_share
             self.starved = self.share < STARVED

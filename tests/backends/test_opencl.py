@@ -12,8 +12,8 @@ import pytest
 
 from kernelcast.backends import opencl
 from kernelcast.backends._arena import Arena
+from kernelcast.backends._launch import read_launch
 from kernelcast.backends._proof import detect_sandbox
-from kernelcast.backends.cuda import read_launch
 from kernelcast.backends.opencl import DeviceFacts, OpenClBackend, opencl_devices
 from kernelcast.canonical import kernel_id
 from kernelcast.devices import detect_cpu

@@ -245,7 +245,7 @@ def test_a_process_that_gets_no_core_is_starved(
     assert failure.kind is FailureKind.TIMEOUT
     assert child.starved
     assert child.share < 0.1
-    assert child.given_s < 0.1 * child.wall_s
+    assert child.core_s < 0.1 * child.wall_s
 
 
 def test_a_starved_process_is_not_waited_for_beyond_the_deadline(

@@ -35,7 +35,7 @@ _REPLY = struct.Struct("<qq")
 _CONFINED, _LOADED = _REPLY.pack(CONFINED, 0), _REPLY.pack(LOADED, 0)
 _LAST_BREATH_S = 0.2
 STARVED = 0.5  # of a core: less than that is starvation
-_DEATHS = {
+_DEATHS: dict[int, tuple[FailureKind, str]] = {
     signal.SIGSYS: (
         FailureKind.CHEATING,
         "asked the system for something that no kernel needs (SIGSYS)",

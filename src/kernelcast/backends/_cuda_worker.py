@@ -8,7 +8,7 @@ and never on a GPU: `pytest -m gpu` is for owners of one.
 Its second argument is a JSON list of functions: the kernel as each group of cases compiles it.
 Request: which function, phase, calls, stride, base, one offset an array, the dimensions, and six
 extents: of the grid and of the block. Result: the driver's, 0 for success.
-stage   load the module again (to reset its variables), copy the slots to the device, flush the cache
+stage   load the module again (its variables are reset), copy the slots in, and flush the cache
 run     launch once a call, on the arrays at base + i * stride + offset, and wait for the device
 idle    the same request without a launch, from which the parent learns the overhead
 fetch   copy the slots back

@@ -1,42 +1,71 @@
-"""What the backends of GPU languages share: the driver's process, evidence, and the target.
+"""What CUDA C++ and Triton share: the target, the evidence, and the launch by NVIDIA's driver.
 
-A language's backend only compiles: source to a `Build`, which is evidence and, where the kernel
-can be launched, a `Program` for the driver (`_driver`).
+A language's backend only compiles source to a `Build`: evidence and, for a kernel that can be
+launched, a `Program` that the process of a `CudaChild` (`_cuda_worker`) loads. The launch has not
+run on a GPU yet: see docs/how-to/run-on-a-gpu.md.
 """
 
 from __future__ import annotations
 
-import re
+import json
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kernelcast.backends import _cuda_worker
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._backend import MeasuringBackend
 from kernelcast.backends._child import Child
-from kernelcast.backends._driver import CudaChild, Program, launching_sandbox, require_device
-from kernelcast.backends._inspect import Resources, occupancy
-from kernelcast.backends._sandbox import Level
-from kernelcast.backends._toolchain import ToolRun, run_tool
+from kernelcast.backends._inspect import Resources, occupancy, ptx_mix, sass_mix
+from kernelcast.backends._launch import (
+    Launch,
+    LaunchingChild,
+    device_flush_bytes,
+    driver_grant,
+    no_launch,
+)
+from kernelcast.backends._sandbox import Grant, Level, Sandbox
+from kernelcast.backends._toolchain import (
+    DISASSEMBLY_TIMEOUT_S,
+    ToolRun,
+    find_cuda_tool,
+    run_tool,
+)
 from kernelcast.devices import catalogue, find_device
-from kernelcast.errors import SetupError
-from kernelcast.types import Device, Evidence, Failure, Problem
+from kernelcast.errors import NoDevice, SetupError
+from kernelcast.types import Device, Evidence, Failure, FailureKind, Problem
 
 _DEFAULT_TARGET = "sm_90"
+_PROBE_TIMEOUT_S = 30.0
+_INVALID_VALUE, _OUT_OF_RESOURCES = 1, 701
+_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled kernel: `widths` are the bytes of each parameter of its entry."""
+
+    cubin: Path
+    entry: str
+    widths: tuple[int, ...]
+    launch: Launch
 
 
 class GpuBackend(MeasuringBackend[Program]):
-    """A backend up to the compiler: the launch is the driver's.
+    """A backend without its compiler.
 
-    `device` is what times and occupancy are true on, and `target` what is compiled for; see
-    `choose_target`. The launching process is confined as well, and of all devices sees those of
-    NVIDIA's driver alone; with `allow_unsafe` it is not, should the driver not work there.
+    Times and occupancy are those of `device`; code is compiled for `target`; see `choose_target`.
+    The launching process is confined too, and sees no devices but those of NVIDIA's driver. With
+    `allow_unsafe` it is not confined, in case the driver does not work there.
     """
 
     def __init__(
         self,
-        target: str,
-        device: Device,
+        target: str | None,
+        device: Device | str | None,
         toolchain: str,
         compile_timeout_s: float,
         device_cap_s: float,
@@ -44,15 +73,16 @@ class GpuBackend(MeasuringBackend[Program]):
         *,
         allow_unsafe: bool,
     ) -> None:
+        self.target, chosen = choose_target(target, device)
         super().__init__(
-            device,
-            f"{toolchain}, {target}",
+            chosen,
+            f"{toolchain}, {self.target}",
             compile_timeout_s,
             device_cap_s,
             require,
             allow_unsafe=allow_unsafe,
         )
-        self.target = target
+        self._disassembler = find_cuda_tool("nvdisasm")
         self._launching = launching_sandbox(self._sandbox, allow_unsafe=allow_unsafe)
         self.level = self.level if self._launching.mechanisms else "S0"
         self._device_is_here = False
@@ -71,6 +101,15 @@ class GpuBackend(MeasuringBackend[Program]):
         """Run a compiler or disassembler, confined."""
         return run_tool(self._sandbox, command, folder, timeout_s or self._compile_timeout_s)
 
+    def _mix(self, folder: Path, ptx: str, entry: str | None = None) -> tuple[int, dict[str, int]]:
+        """Size and instruction mix of kernel.cubin; without a disassembler, the mix of its PTX."""
+        if self._disassembler is not None:
+            command = (self._disassembler, "-c", "-ndf", "kernel.cubin")
+            listing = self._run(command, folder, DISASSEMBLY_TIMEOUT_S)
+            if not listing.failure:
+                return sass_mix(listing.output, entry)
+        return 0, ptx_mix(ptx)
+
     def _evidence(
         self,
         problem: Problem,
@@ -83,32 +122,175 @@ class GpuBackend(MeasuringBackend[Program]):
     ) -> Evidence:
         """Evidence without a kernel id; occupancy only for a stated size of block."""
         if resources is not None:
-            facts["registers"] = resources.registers
-            facts["spill_bytes"] = resources.spill_bytes
-            facts["shared_bytes"] = resources.shared_bytes
-            facts["stack_bytes"] = resources.stack_bytes
-            if block_threads := facts.get("block_threads"):
-                taken_of_core = (resources.registers, resources.shared_bytes, block_threads)
-                facts["occupancy"] = occupancy(self.device, *taken_of_core)
+            facts |= asdict(resources)
+            if threads := facts.get("block_threads"):
+                facts["occupancy"] = occupancy(
+                    self.device, resources.registers, resources.shared_bytes, threads
+                )
         facts["target"] = self.target
         return super()._evidence(problem, run, failure=failure, code=code, **facts)
 
 
 def choose_target(target: str | None, device: Device | str | None) -> tuple[str, Device]:
-    """What to compile for, and what for: the device's own target, or a device of this target.
+    """The target to compile for, and the device: each follows from the other.
 
-    Of the catalogue's devices of one target, the first is taken; with neither, an H100.
+    Of several devices with one target, the catalogue's first is chosen; by default, an H100.
     """
     if device is not None:
         chosen = find_device(device) if isinstance(device, str) else device
         return target or chosen.target, chosen
     target = target or _DEFAULT_TARGET
-    wanted = re.sub(r"^(sm_\d+)[af]$", r"\1", target)
-    found = next((each for each in catalogue().values() if each.target == wanted), None)
-    if found is None:
-        known = sorted({each.target for each in catalogue().values()})
-        raise SetupError(
-            f"no known device is built for {target!r}; name one with `device`, or a target of: "
-            f"{', '.join(known)}"
+    plain = target.rstrip("af") if target.startswith("sm_") else target
+    for candidate in catalogue().values():
+        if candidate.target == plain:
+            return target, candidate
+    known = sorted({candidate.target for candidate in catalogue().values()})
+    raise SetupError(
+        f"no known device is built for {target!r}; name one with `device`, or a target of: "
+        f"{', '.join(known)}"
+    )
+
+
+# ------------------------------------------------------------------------------------ a device
+
+
+def launching_sandbox(sandbox: Sandbox, *, allow_unsafe: bool) -> Sandbox:
+    """The sandbox of a process that launches: the only device in it is the first NVIDIA GPU.
+
+    The driver has not been tried in there, so `allow_unsafe` leaves the process unconfined.
+    """
+    if allow_unsafe:
+        return Sandbox(frozenset())
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0] or "0"
+    nodes = (f"/dev/nvidia{first}", *_NODES)
+    return replace(sandbox, devices=tuple(node for node in nodes if Path(node).exists()))
+
+
+def require_device(sandbox: Sandbox, target: str, device: Device) -> None:
+    """Raise `NoDevice` unless this machine's first GPU is this device and runs this target."""
+    answer = probe(sandbox)
+    if answer is None and sandbox.mechanisms and probe(Sandbox(frozenset())) is not None:
+        raise NoDevice(
+            "the CUDA driver does not work inside the sandbox here: for kernels you trust, "
+            "--allow-unsafe"
         )
-    return target, found
+    if answer is None:
+        raise NoDevice(
+            f"there is no CUDA device here to launch a kernel for {device.name} ({target}) on: "
+            "run this on a machine whose `nvidia-smi` lists one (or give its farm the job); "
+            "compile-only evidence (`inspect`) needs none"
+        )
+    capability, name = answer
+    plain = target.rstrip("af")
+    # A cubin runs on its own major version, from its minor version on.
+    if capability[:-1] != plain[:-1] or int(capability[-1]) < int(plain[-1]):
+        raise NoDevice(
+            f"the GPU here is {name} ({capability}), which cannot run code for {target}: "
+            f"name it with --device (or build the backend with target={capability!r})"
+        )
+    # The part of a name that tells devices apart: H100 of H100-SXM5, 3090 of RTX-3090.
+    parts = device.name.split("-")
+    model = next((part for part in parts if any(map(str.isdigit, part))), parts[0])
+    if device.name != name and model not in name.replace("-", " ").split():
+        raise NoDevice(
+            f"the GPU here is {name}, and its times are not those of {device.name}: "
+            "name the device that is here with --device (or give the backend a Device)"
+        )
+
+
+def probe(sandbox: Sandbox) -> tuple[str, str] | None:
+    """Target and name of the first CUDA device, as a child finds it; None without one."""
+    read, write = os.pipe()  # a process of profile `measure` cannot write to a file
+    with os.fdopen(read, "rb") as answer, tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        try:
+            process = sandbox.start(
+                "_cuda_worker.probe",
+                [],
+                _grant(folder),
+                folder,
+                environment=_environment(),
+                output=write,
+            )
+        finally:
+            os.close(write)
+        process.ended_within(_PROBE_TIMEOUT_S)
+        if process.end():
+            return None
+        target, _, name = answer.read1(4096).decode(errors="replace").strip().partition(" ")
+    return target, name
+
+
+def _grant(*readable: Path) -> Grant:
+    paths = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    libraries = (Path(path) for path in paths if path and Path(path).is_dir())
+    return driver_grant("measure", *libraries, *readable)
+
+
+def _environment() -> dict[str, str]:
+    # A function that is loaded lazily, on its first launch, would be timed loading.
+    environment = {"CUDA_MODULE_LOADING": "EAGER"}
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        environment["CUDA_VISIBLE_DEVICES"] = visible
+    return environment
+
+
+class CudaChild(LaunchingChild):
+    """A process that has loaded cubins; each request copies in, launches, or copies out."""
+
+    on_cpu = False
+
+    def __init__(
+        self, sandbox: Sandbox, programs: Mapping[str, Program], arena: Arena, device: Device
+    ) -> None:
+        arrays, dimensions = len(arena.problem.arguments), len(arena.problem.dimensions)
+        self._programs = programs
+        self._launches = {case: program.launch for case, program in programs.items()}
+        self._distinct = list(dict.fromkeys(programs.values()))
+        functions = [
+            {
+                "cubin": str(program.cubin),
+                "entry": program.entry,
+                "widths": program.widths,
+                "shared": max(  # the most that any case takes
+                    program.launch.shared_bytes(case.dimensions) for case in arena.cases.values()
+                ),
+            }
+            for program in self._distinct
+        ]
+        super().__init__(
+            sandbox,
+            "_cuda_worker.main",
+            [json.dumps(functions), str(arrays), str(device_flush_bytes(device))],
+            _grant(*{program.cubin.parent for program in self._distinct}),
+            self._distinct[0].cubin.parent,
+            words=5 + arrays + dimensions + 6,
+            arena=arena,
+            **_environment(),
+        )
+
+    def run(self, case: str, calls: int, base: int, timeout_s: float) -> float | Failure:
+        """Seconds of the launches alone, a launch on each slot."""
+        phases = (_cuda_worker.STAGE, _cuda_worker.RUN, _cuda_worker.FETCH)
+        return self._ask(phases, _cuda_worker.RUN, case, calls, base, timeout_s)
+
+    def idle(self, case: str, calls: int, timeout_s: float) -> float | Failure:
+        """Seconds of a request that launches nothing."""
+        return self.call(self._words(_cuda_worker.IDLE, case, calls, 0), timeout_s)
+
+    def _words(self, phase: int, case: str, calls: int, base: int) -> list[int]:
+        which = self._distinct.index(self._programs[case])
+        return [which, *super()._words(phase, case, calls, base)]
+
+    def _refused(self, result: int) -> Failure:
+        if result in (_INVALID_VALUE, _OUT_OF_RESOURCES):
+            return no_launch(f"the driver refused it (CUDA error {result})")
+        return Failure(kind=FailureKind.CRASH, message=f"CUDA error {result} on the device")
+
+    def _ended(self, status: int) -> Failure:
+        if status == _cuda_worker.LOAD_FAILED:
+            message = "the driver does not load its code"
+            return Failure(kind=FailureKind.COMPILE_ERROR, message=message)
+        if status == _cuda_worker.NO_DRIVER:
+            raise NoDevice("the CUDA device went away: see `nvidia-smi` and the kernel's log")
+        return super()._ended(status)

@@ -377,9 +377,9 @@ class Match:
                 out_of_time = rounds < min(self.precision.fewest_rounds, self.precision.max_rounds)
         # This thread and the reference show what the machine gives. A candidate that sleeps gets
         # little too; only its requests that ended in starvation count.
-        given_s = time.thread_time() - cpu_before_s + reference.given_s
+        core_s = time.thread_time() - cpu_before_s + reference.core_s
         wall_s = time.perf_counter() - started - candidate.wall_s
-        share = min(given_s / wall_s, candidate.share, reference.share)
-        had_its_time = given_s + candidate.given_s >= self.cap_s - _CLEANUP_MARGIN_S
+        share = min(core_s / wall_s, candidate.share, reference.share)
+        had_its_time = core_s + candidate.core_s >= self.cap_s - _CLEANUP_MARGIN_S
         starved = out_of_time and share < STARVED and not had_its_time
         return _Attempt(outcome, share, starved, doubtful)

@@ -6,9 +6,8 @@ output and no seed; the parent times the `run` request from outside.
 
 `probe` prints the devices. `compile_source` reads kernel.cl in its working folder and writes
 kernel.bin and kernel.json, or prints the compiler's log. `main` launches what was compiled.
-Request: little-endian int64s: nonce, phase, calls, stride, base, one offset an array, the
-dimensions, and six extents: all work-items, and those of a group. Reply: nonce and OpenCL's
-result, 0 for success.
+Request: phase, calls, stride, base, one offset an array, the dimensions, and six extents: all
+work-items, and those of a group. Result: OpenCL's, 0 for success.
 stage   copy the slots to the device, and flush its cache
 run     launch once a call, on the arrays at base + i * stride + offset, and wait for the device
 idle    the same request without a launch, from which the parent learns the overhead
@@ -19,7 +18,6 @@ seal    allow from now on only what a loaded kernel needs: on a CPU, it shares t
 # ruff: noqa: PTH104, PTH123
 
 import ctypes
-import gc
 import json
 import mmap
 import os
@@ -31,7 +29,6 @@ if TYPE_CHECKING:  # importing these costs more than all other modules together
     from typing import Any
 
 STAGE, RUN, IDLE, FETCH, SEAL = range(5)
-CONFINED, LOADED = -1, 0
 LOAD_FAILED = 3
 NO_DEVICE = 4
 
@@ -222,7 +219,7 @@ class Launcher(Session):
         flags = ctypes.c_uint64(_READ_WRITE)
         return self.make("clCreateBuffer", self.context, flags, ctypes.c_size_t(size), None)
 
-    def stage(self, calls: int, stride: int, base: int, offsets: list[int]) -> None:
+    def stage(self, calls: int, stride: int, base: int, offsets: tuple[int, ...]) -> None:
         """Copy to the device, and cut out what each call's pointers point to."""
         for slot in self._slots:
             for part in slot:
@@ -247,7 +244,7 @@ class Launcher(Session):
         region = (ctypes.c_size_t * 2)(start, size)
         return self.make("clCreateSubBuffer", self._buffer, ctypes.c_uint64(0), _REGION, region)
 
-    def launch(self, extents: list[int], geometry: list[int], *, really: bool) -> None:
+    def launch(self, extents: tuple[int, ...], geometry: tuple[int, ...], *, really: bool) -> None:
         """Hand over the arguments of each staged call, and queue its launch."""
         call = self.call
         all_items = (ctypes.c_size_t * 3)(*geometry[:3])
@@ -286,39 +283,35 @@ class Launcher(Session):
 def main(arguments: list[str]) -> None:
     """Answer requests until the pipe is closed or a call fails."""
     import _confine
+    import _worker  # type: ignore[import-not-found]
 
     policy = _confine.decode(arguments[0])
-    program, *numbers = _confine.confined(arguments)
-    arrays, dimensions, memory_fd, request_fd, reply_fd = map(int, numbers)
-    reply_format = struct.Struct("<qq")
-    os.write(reply_fd, reply_format.pack(CONFINED, 0))
-    gc.disable()
-    memory = mmap.mmap(memory_fd, 0)
-    os.close(memory_fd)
+    program, arrays, *numbers = _confine.confined(arguments)
+    pointers = int(arrays)
+    service = _worker.Service(numbers)
     try:
-        launcher = Launcher(memory, **json.loads(program))
+        launcher = Launcher(service.memory, **json.loads(program))
     except OpenClError:
         os._exit(LOAD_FAILED)
     except (OSError, AttributeError, IndexError):
         os._exit(NO_DEVICE)
-    request_format = struct.Struct(f"<{5 + arrays + dimensions + 6}q")
-    os.write(reply_fd, reply_format.pack(LOADED, 0))
-    while len(request := os.read(request_fd, request_format.size)) == request_format.size:
-        nonce, phase, calls, stride, base, *rest = request_format.unpack(request)
-        result = 0
+
+    def answer(phase: int, calls: int, stride: int, base: int, *rest: int) -> int:
         try:
             if phase == STAGE:
-                launcher.stage(calls, stride, base, rest[:arrays])
+                launcher.stage(calls, stride, base, rest[:pointers])
             elif phase in (RUN, IDLE):
-                launcher.launch(rest[arrays:-6], rest[-6:], really=phase == RUN)
+                launcher.launch(rest[pointers:-6], rest[-6:], really=phase == RUN)
             elif phase == FETCH:
                 launcher.fetch(base, calls * stride)
             elif phase == SEAL:
-                _confine.seal(policy, reply_fd)
+                _confine.seal(policy, service.reply_fd)
             launcher.finish()
         except OpenClError as error:
-            result = error.number
-        os.write(reply_fd, reply_format.pack(nonce, result))
+            return error.number
+        return 0
+
+    service.serve(answer)
 
 
 def probe(arguments: list[str]) -> None:

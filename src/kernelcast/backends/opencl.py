@@ -31,18 +31,18 @@ from kernelcast.backends import _opencl_worker
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._backend import Build, MeasuringBackend
 from kernelcast.backends._child import Child
-from kernelcast.backends._driver import (
+from kernelcast.backends._inspect import foreign_imports, ptx_mix
+from kernelcast.backends._launch import (
     Launch,
     LaunchingChild,
     device_flush_bytes,
     driver_grant,
     no_launch,
+    read_launch,
 )
-from kernelcast.backends._inspect import foreign_imports, ptx_mix
 from kernelcast.backends._proof import detect_sandbox
 from kernelcast.backends._sandbox import Grant, Level, Sandbox
 from kernelcast.backends._toolchain import ToolRun, native_mix, run_task
-from kernelcast.backends.cuda import read_launch
 from kernelcast.devices import detect_cpu, find_device
 from kernelcast.errors import NoDevice, ProblemError
 from kernelcast.types import Case, Device, Failure, FailureKind, Language, Problem, content_hash
@@ -448,7 +448,7 @@ class OpenClBackend(MeasuringBackend[Program]):
             threads,
             self._sandbox,
             "_opencl_worker.main",
-            [json.dumps(to_load), str(arrays), str(dimensions)],
+            [json.dumps(to_load), str(arrays)],
             grant,
             program.folder,
             words=4 + arrays + dimensions + 6,

@@ -7,8 +7,8 @@ says how it is launched:
     LAUNCH = {"grid": ["(N + BLOCK - 1) / BLOCK"], "constants": {"BLOCK": 1024}, "num_warps": 4}
 
 Extents are integer expressions over dimensions and constants. The module is imported in a child
-only. For NVIDIA the child's PTX is assembled here, so that what is reported is what is launched,
-and launched by the same driver protocol as CUDA C++; for AMD there is evidence and no launch.
+only. For NVIDIA the child's PTX is assembled here and launched like CUDA C++, so that the evidence
+is of the code that is launched. For AMD there is evidence and no launch.
 """
 
 from __future__ import annotations
@@ -32,18 +32,11 @@ from typing import Any
 import numpy as np
 
 from kernelcast.backends._backend import Build
-from kernelcast.backends._driver import Launch, Program
-from kernelcast.backends._gpu import GpuBackend, choose_target
-from kernelcast.backends._inspect import (
-    amdgcn_mix,
-    parameter_widths,
-    ptx_mix,
-    read_amdgcn,
-    read_ptxas,
-    sass_mix,
-)
+from kernelcast.backends._gpu import GpuBackend, Program
+from kernelcast.backends._inspect import amdgcn_mix, parameter_widths, read_amdgcn, read_ptxas
+from kernelcast.backends._launch import Launch
 from kernelcast.backends._sandbox import Level
-from kernelcast.backends._toolchain import ToolRun, find_cuda_tool, run_tool, triton_tools
+from kernelcast.backends._toolchain import ToolRun, run_tool, triton_tools
 from kernelcast.backends._verify import KnownAnswer, oracle
 from kernelcast.errors import NoDevice, SetupError
 from kernelcast.types import (
@@ -59,20 +52,19 @@ from kernelcast.types import (
 )
 
 _WORKER = Path(__file__).with_name("_triton_worker.py")
-_TOOL_TIMEOUT_S = 60.0
 _SMALL_BYTES = 1 << 20
 _MOST_PROGRAMS = 4096
 _NVIDIA_OPTIONS = ("num_warps", "num_stages", "maxnreg")
 _AMD_OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim")
-_OPTIONS = (*_NVIDIA_OPTIONS, *_AMD_OPTIONS[2:])
+_OPTIONS = {*_NVIDIA_OPTIONS, *_AMD_OPTIONS}
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What the child says of the code it made; believed only as far as it can do no harm."""
+class _Code:
+    """Triton's output as the child reports it; it is believed only as far as it does no harm."""
 
     name: str
-    code: str
+    text: str
     shared: int
     warps: int
     scratch: int
@@ -80,11 +72,10 @@ class _Told:
 
 
 @dataclass(frozen=True)
-class _Stated:
-    """What a module's LAUNCH says: the grid over constants, and the compiler's options."""
+class _Module:
+    """A kernel's module: its launch, with the constants, and the compiler's options."""
 
     launch: Launch
-    constants: Mapping[str, int | float | str]
     options: Mapping[str, int]
 
 
@@ -108,32 +99,32 @@ class TritonBackend(GpuBackend):
         *,
         allow_unsafe: bool = False,
     ) -> None:
-        target, chosen = choose_target(target, device)
         tools = triton_tools()
         if tools is None:
             raise SetupError("Triton is not installed: pip install 'kernelcast[triton]'")
-        # The child is a bare interpreter: it sees the packages that it needs and no others.
-        self._paths = tuple({_package_folder(name) for name in ("triton", "numpy")})
-        self._is_nvidia = target.startswith("sm_")
-        if self._is_nvidia:
-            recent = int(re.sub(r"\D", "", target)) >= 90
-            self._assembler = tools / ("ptxas-blackwell" if recent else "ptxas")
-            self._disassembler = find_cuda_tool("nvdisasm")
-        toolchain = f"triton {version('triton')}"
         super().__init__(
             target,
-            chosen,
-            toolchain,
+            device,
+            f"triton {version('triton')}",
             compile_timeout_s,
             device_cap_s,
             require,
             allow_unsafe=allow_unsafe,
         )
+        # The child is a bare interpreter, which sees no other packages.
+        self._paths = tuple({_package_folder(name) for name in ("triton", "numpy")})
+        self._is_nvidia = self.target.startswith("sm_")
+        self._architecture = int(re.sub(r"\D", "", self.target)) if self._is_nvidia else 0
+        self._assembler = tools / ("ptxas-blackwell" if self._architecture >= 90 else "ptxas")
 
     def measure(
         self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
     ) -> Measurement:
-        """Verify and time against the seed kernel; `NoDevice` where nothing can be launched."""
+        """Verify and time against the seed kernel.
+
+        Raises:
+            NoDevice: The kernel compiles, and no device here can run it.
+        """
         if self.inspect(problem, kernel).failure is None:
             self._require_device()
         return super().measure(problem, kernel, seed, effort)
@@ -149,96 +140,56 @@ class TritonBackend(GpuBackend):
     # --------------------------------------------------------------------------- compiling
 
     def _specialised(self, problem: Problem, case: Case | None) -> str:
-        """Triton compiles anew for other divisibilities and for large integers."""
+        """Triton compiles again for other divisibilities and for large integers."""
         return json.dumps(_specialisation(problem, case))
 
     def _compile(
         self, problem: Problem, case: Case | None, source: str, folder: Path
     ) -> Build[Program]:
-        stated = _read_launch(source)
-        if isinstance(stated, Failure):
-            return Build(self._evidence(problem, ToolRun(0, "", 0.0), failure=stated))
-        if fault := stated.launch.fault(problem):
-            return Build(self._evidence(problem, ToolRun(0, "", 0.0), failure=fault))
+        module = _read_module(source, problem)
+        if isinstance(module, Failure):
+            return Build(self._evidence(problem, ToolRun(0, "", 0.0), failure=module))
+        known = _NVIDIA_OPTIONS if self._is_nvidia else _AMD_OPTIONS
         job = {
-            **_job(problem, stated),
+            **_job(problem, module),
             **_specialisation(problem, case),
-            "target": self._triton_target(),
-            "options": {
-                name: value
-                for name, value in stated.options.items()
-                if name in (_NVIDIA_OPTIONS if self._is_nvidia else _AMD_OPTIONS)
-            },
+            "target": ("cuda", self._architecture, 32)
+            if self._is_nvidia
+            else ("hip", self.target, self.device.warp),
+            "options": {name: module.options[name] for name in known if name in module.options},
         }
         run = self._work("compile", source, job, folder)
-        if run.failure:
-            said = replace(run, output=_last_words(run.output))
-            return Build(self._evidence(problem, run, failure=said.failure))
-        told = _read_told(folder)
-        if isinstance(told, Failure):
-            return Build(self._evidence(problem, run, failure=told))
-        if self._is_nvidia:
-            return self._assemble(problem, stated.launch, told, run, folder)
-        resources = read_amdgcn(told.code)
-        return Build(
-            self._evidence(
-                problem,
-                run,
-                resources=replace(resources, shared_bytes=told.shared) if resources else None,
-                code=(0, amdgcn_mix(told.code)),
-                block_threads=told.warps * self.device.warp,
-            )
+        code = _read_code(folder) if run.status == 0 else None
+        if not isinstance(code, _Code):
+            failure = code or replace(run, output=_last_lines(run.output)).failure
+            return Build(self._evidence(problem, run, failure=failure))
+        threads = code.warps * self.device.warp
+        if not self._is_nvidia:
+            resources, mix = read_amdgcn(code.text), (0, amdgcn_mix(code.text))
+        else:
+            assembled = self._assemble(code.text, folder)
+            resources = read_ptxas(assembled.output).get(code.name)
+            if assembled.failure or resources is None:
+                return Build(self._evidence(problem, run, failure=assembled.failure))
+            mix = self._mix(folder, code.text)
+        if resources:  # all of Triton's shared memory is dynamic, and unknown to the assembler
+            resources = replace(resources, shared_bytes=code.shared)
+        evidence = self._evidence(
+            problem, run, resources=resources, code=mix, block_threads=threads
         )
+        if not self._is_nvidia or code.scratch or code.blocks_a_cluster != 1:
+            return Build(evidence)
+        launch = replace(module.launch, block=(str(threads),), shared=str(code.shared))
+        widths = parameter_widths(code.text).get(code.name, ())
+        return Build(evidence, Program(folder / "kernel.cubin", code.name, widths, launch))
 
-    def _assemble(
-        self, problem: Problem, launch: Launch, told: _Told, run: ToolRun, folder: Path
-    ) -> Build[Program]:
-        """PTX to cubin by Triton's own assembler and flags, and what it says of the result."""
-        ptx = told.code
+    def _assemble(self, ptx: str, folder: Path) -> ToolRun:
+        """Assemble kernel.ptx to kernel.cubin with Triton's own assembler and flags."""
         exact = re.search(r"^\.target (\w+)", ptx, re.MULTILINE)
-        target = exact[1] if exact else self.target
-        assembled = self._run(
-            [
-                *(self._assembler, "-lineinfo", "-v", "--regAllocOptLevel=2"),
-                *(f"--gpu-name={target}", "kernel.ptx", "-o", "kernel.cubin"),
-            ],
-            folder,
-            _TOOL_TIMEOUT_S,
-        )
-        resources = read_ptxas(assembled.output).get(told.name)
-        if assembled.failure or resources is None:
-            return Build(self._evidence(problem, run, failure=assembled.failure))
-        threads = told.warps * self.device.warp
-        return Build(
-            self._evidence(
-                problem,
-                run,
-                # All of Triton's shared memory is dynamic, and so unknown to the assembler.
-                resources=replace(resources, shared_bytes=told.shared),
-                code=self._mix(folder, ptx),
-                block_threads=threads,
-            ),
-            Program(
-                folder / "kernel.cubin",
-                told.name,
-                parameter_widths(ptx).get(told.name, ()),
-                replace(launch, block=(str(threads),), shared=str(told.shared)),
-            )
-            if not told.scratch and told.blocks_a_cluster == 1
-            else None,
-        )
-
-    def _mix(self, folder: Path, ptx: str) -> tuple[int, dict[str, int]]:
-        if self._disassembler is None:
-            return 0, ptx_mix(ptx)
-        command = (self._disassembler, "-c", "-ndf", "kernel.cubin")
-        listing = self._run(command, folder, _TOOL_TIMEOUT_S)
-        return (0, ptx_mix(ptx)) if listing.failure else sass_mix(listing.output)
-
-    def _triton_target(self) -> tuple[str, int | str, int]:
-        if self._is_nvidia:
-            return "cuda", int(re.sub(r"\D", "", self.target)), 32
-        return "hip", self.target, self.device.warp
+        options = ("-lineinfo", "-v", "--regAllocOptLevel=2")
+        name = f"--gpu-name={exact[1] if exact else self.target}"
+        command = (self._assembler, *options, name, "kernel.ptx", "-o", "kernel.cubin")
+        return self._run(command, folder)
 
     def _work(
         self,
@@ -268,18 +219,21 @@ class TritonBackend(GpuBackend):
     def verify(self, problem: Problem, kernel: Kernel, seed: int) -> Failure | None:
         """Run the problem's small cases in Triton's interpreter, and compare with the oracle.
 
-        This finds wrong results and writes outside of arrays; races and the target's own
-        arithmetic (tensor cores round inputs) it cannot find. What the interpreter itself cannot
-        run is a crash, in its words.
+        This finds wrong results and writes outside of arrays. It cannot find races, nor errors of
+        the target's own arithmetic (tensor cores round inputs).
+
+        Returns:
+            The failure, or None. What the interpreter cannot run is a crash, in its own words.
+
+        Raises:
+            SetupError: The problem has no case that is small enough.
         """
-        stated = _read_launch(kernel.source)
-        if isinstance(stated, Failure):
-            return stated
-        if fault := stated.launch.fault(problem):
-            return fault
+        module = _read_module(kernel.source, problem)
+        if isinstance(module, Failure):
+            return module
         rng = np.random.default_rng([seed % 2**63, secrets.randbits(64)])
         expected = oracle(problem)
-        small = [case for case in problem.cases if _is_small(problem, case, stated.launch)]
+        small = [case for case in problem.cases if _is_small(problem, case, module.launch)]
         if not small:
             raise SetupError(
                 f"{problem.name} has no case of at most {_SMALL_BYTES >> 20} MB and "
@@ -287,12 +241,12 @@ class TritonBackend(GpuBackend):
             )
         for case in small:
             answer = KnownAnswer.draw(problem, case, expected, rng)
-            if failure := self._interpret(problem, kernel.source, stated, answer):
+            if failure := self._interpret(problem, kernel.source, module, answer):
                 return failure
         return None
 
     def _interpret(
-        self, problem: Problem, source: str, stated: _Stated, answer: KnownAnswer
+        self, problem: Problem, source: str, module: _Module, answer: KnownAnswer
     ) -> Failure | None:
         memory_fd = os.memfd_create("kernelcast")
         try:
@@ -301,9 +255,9 @@ class TritonBackend(GpuBackend):
             slot = np.frombuffer(mmap.mmap(memory_fd, image.layout.stride), dtype=np.uint8)
             slot[:] = image.content
             job = {
-                **_job(problem, stated),
+                **_job(problem, module),
                 "dimensions": [image.case.dimensions[name] for name in problem.dimensions],
-                "grid": stated.launch.grid_extent(image.case.dimensions),
+                "grid": module.launch.grid_extent(image.case.dimensions),
                 "offsets": image.layout.offsets,
                 "lengths": image.layout.lengths,
                 "memory_fd": memory_fd,
@@ -317,40 +271,40 @@ class TritonBackend(GpuBackend):
             message = f"not interpreted within {self._compile_timeout_s:g} s"
             return Failure(kind=FailureKind.TIMEOUT, message=message)
         if run.status:
-            return Failure(kind=FailureKind.CRASH, message=_last_words(run.output))
+            return Failure(kind=FailureKind.CRASH, message=_last_lines(run.output))
         return answer.check(slot)
 
 
-def _read_told(folder: Path) -> _Told | Failure:
-    """The child ran the kernel's own Python, so its answer may be anything."""
+def _read_code(folder: Path) -> _Code | Failure:
+    """The code that the child wrote; the child ran the kernel's Python, so it may be anything."""
     try:
-        told = json.loads((folder / "kernel.json").read_text())
+        facts = json.loads((folder / "kernel.json").read_text())
         code = next(path for path in folder.glob("kernel.*") if path.suffix in (".ptx", ".amdgcn"))
-        numbers = (told[key] for key in ("shared", "warps", "scratch", "blocks_a_cluster"))
-        return _Told(str(told["name"]), code.read_text(), *map(int, numbers))
+        numbers = (facts[key] for key in ("shared", "warps", "scratch", "blocks_a_cluster"))
+        return _Code(str(facts["name"]), code.read_text(), *map(int, numbers))
     except (OSError, ValueError, TypeError, KeyError, StopIteration):
-        return _unstated("importing it ended with status 0 and no code")
+        return _compile_error("importing it ended with status 0 and no code")
 
 
 def _package_folder(name: str) -> Path:
-    """The folder that a package is imported from, found without importing it."""
-    found = importlib.util.find_spec(name)
-    if found is None or found.origin is None:
+    """The folder that a package is imported from, found without an import."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
         raise SetupError(f"{name} is not installed: pip install 'kernelcast[triton]'")
-    return Path(found.origin).resolve().parent.parent
+    return Path(spec.origin).resolve().parent.parent
 
 
-def _job(problem: Problem, stated: _Stated) -> dict[str, Any]:
+def _job(problem: Problem, module: _Module) -> dict[str, Any]:
     return {
         "entry": problem.entry,
-        "arguments": [each.dtype for each in problem.arguments],
+        "arguments": [argument.dtype for argument in problem.arguments],
         "dimensions": list(problem.dimensions),
-        "constants": dict(stated.constants),
+        "constants": dict(module.launch.constants),
     }
 
 
 def _specialisation(problem: Problem, case: Case | None) -> dict[str, Any]:
-    """What Triton's launcher looks at in the integers it is handed (ones apart, which it folds)."""
+    """What Triton's launcher looks at in integers (except ones, which it folds)."""
     extents = [case.dimensions[name] for name in problem.dimensions] if case else []
     return {
         "integer": "i32" if max(extents, default=0) < 2**31 else "i64",
@@ -359,48 +313,52 @@ def _specialisation(problem: Problem, case: Case | None) -> dict[str, Any]:
 
 
 def _is_small(problem: Problem, case: Case, launch: Launch) -> bool:
-    x, y, z = launch.grid_extent(case.dimensions)
     sizes = (
-        np.dtype(each.dtype).itemsize * int(np.prod(each.extent(case.dimensions), dtype=np.int64))
-        for each in problem.arguments
+        np.dtype(argument.dtype).itemsize
+        * int(np.prod(argument.extent(case.dimensions), dtype=np.int64))
+        for argument in problem.arguments
     )
-    return sum(sizes) <= _SMALL_BYTES and x * y * z <= _MOST_PROGRAMS
+    programs = int(np.prod(launch.grid_extent(case.dimensions), dtype=np.int64))
+    return sum(sizes) <= _SMALL_BYTES and programs <= _MOST_PROGRAMS
 
 
-def _read_launch(source: str) -> _Stated | Failure:
-    """The module's LAUNCH, read and not run."""
+# ---------------------------------------------------------------------------------- the source
+
+
+def _read_module(source: str, problem: Problem) -> _Module | Failure:
+    """Read the module's LAUNCH without running it."""
     try:
         module = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return _unstated(f"it is no Python: {error}")
+        return _compile_error(f"it is no Python: {error}")
     if failure := _suspect(module):
         return failure
     values = [
         node.value
         for node in module.body
         if isinstance(node, ast.Assign)
-        and any(isinstance(each, ast.Name) and each.id == "LAUNCH" for each in node.targets)
+        and any(isinstance(name, ast.Name) and name.id == "LAUNCH" for name in node.targets)
     ]
     if not values:
-        return _unstated('no line says how it is launched: LAUNCH = {"grid": [...], ...}')
+        return _compile_error('no line says how it is launched: LAUNCH = {"grid": [...], ...}')
     try:
-        stated = ast.literal_eval(values[-1])
-        grid = tuple(map(str, stated["grid"]))
-        constants = {str(name): value for name, value in stated.get("constants", {}).items()}
-        options = {name: int(stated[name]) for name in _OPTIONS if name in stated}
+        literal = ast.literal_eval(values[-1])
+        grid = tuple(map(str, literal["grid"]))
+        constants = {str(name): value for name, value in literal.get("constants", {}).items()}
+        options = {name: int(literal[name]) for name in _OPTIONS if name in literal}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        return _unstated(f"LAUNCH is no literal with a grid: {error!r}")
-    if unknown := set(stated) - {"grid", "constants", *_OPTIONS}:
-        return _unstated(f"LAUNCH has unknown parts: {', '.join(sorted(map(str, unknown)))}")
+        return _compile_error(f"LAUNCH is no literal with a grid: {error!r}")
+    if unknown := set(literal) - {"grid", "constants", *_OPTIONS}:
+        return _compile_error(f"LAUNCH has unknown parts: {', '.join(sorted(map(str, unknown)))}")
     if any(not isinstance(value, int | float | str) for value in constants.values()):
-        return _unstated("LAUNCH's constants are numbers and strings")
-    # The number of threads is the compiler's business; one stands in until it has spoken.
+        return _compile_error("LAUNCH's constants are numbers and strings")
+    # The compiler decides on the number of threads; until then it is 1.
     launch = Launch(grid, ("1",), constants=tuple(constants.items()))
-    return _Stated(launch, constants, options)
+    return launch.fault(problem) or _Module(launch, options)
 
 
-# Interpreted, a kernel's body is Python, and a function can be reached by way of its module.
-_OUT_OF_REACH = frozenset(
+# An interpreted kernel is Python, and a function can be reached by way of its module.
+_FORBIDDEN = frozenset(
     {"breakpoint", "compile", "delattr", "dir", "eval", "exec", "getattr", "globals", "input"}
     | {"locals", "memoryview", "object", "open", "setattr", "super", "type", "vars"}
 )
@@ -409,20 +367,23 @@ _NOT_OF_THE_LANGUAGE = frozenset({"core", "semantic", "standard", "target_info"}
 
 
 def _suspect(module: ast.Module) -> Failure | None:
-    """What the module would do besides declaring kernels.
+    """The failure of a module that does more than declare kernels.
 
-    Importing it must run nothing of its own: else it could be one kernel for the compiler and
-    another one for the interpreter, or write the compiler's answer itself.
+    An import must run nothing of the module's own. Otherwise it could be one kernel for the
+    compiler and another for the interpreter, or write the compiler's answer itself.
     """
     strange: list[Any] = [node for node in module.body if not _declares(node)]
     for node in ast.walk(module):
-        name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
-        if name.startswith("__") or (isinstance(node, ast.Name) and name in _OUT_OF_REACH):
-            strange.append(node)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            of_triton = node.value.id == "triton" and node.attr not in _OF_TRITON
-            of_language = node.value.id == "tl" and node.attr in _NOT_OF_THE_LANGUAGE
-            strange += [node] if of_triton or of_language else []
+        match node:
+            case ast.Name(id=name):
+                suspect = name.startswith("__") or name in _FORBIDDEN
+            case ast.Attribute(value=ast.Name(id="triton"), attr=name):
+                suspect = name not in _OF_TRITON
+            case ast.Attribute(value=ast.Name(id="tl"), attr=name):
+                suspect = name.startswith("__") or name in _NOT_OF_THE_LANGUAGE
+            case _:
+                suspect = getattr(node, "attr", "").startswith("__")
+        strange += [node] if suspect else []
     if not strange:
         return None
     first = min(strange, key=lambda node: node.lineno)
@@ -439,12 +400,10 @@ def _declares(node: ast.stmt) -> bool:
         case ast.Expr(value=ast.Constant()):
             return True
         case ast.Import(names=names):
-            return all(
-                (each.name, each.asname) in {("triton", None), ("triton.language", "tl")}
-                for each in names
-            )
+            allowed = {("triton", None), ("triton.language", "tl")}
+            return {(alias.name, alias.asname) for alias in names} <= allowed
         case ast.ImportFrom(module="triton.language.extra" | "triton.language.extra.cuda"):
-            return [each.name for each in node.names] == ["libdevice"]
+            return [alias.name for alias in node.names] == ["libdevice"]
         case ast.Assign(targets=[ast.Name()], value=value):
             constexpr = isinstance(value, ast.Call) and ast.unparse(value.func) == "tl.constexpr"
             return all(map(_is_literal, value.args if constexpr else [value]))  # type: ignore[attr-defined]
@@ -462,10 +421,10 @@ def _is_literal(node: ast.expr) -> bool:
     return True
 
 
-def _unstated(message: str) -> Failure:
+def _compile_error(message: str) -> Failure:
     return Failure(kind=FailureKind.COMPILE_ERROR, message=message)
 
 
-def _last_words(output: str) -> str:
+def _last_lines(output: str) -> str:
     """The end of a traceback: what was raised, and where in the kernel."""
     return "\n".join([line for line in output.splitlines() if line.strip()][-12:])

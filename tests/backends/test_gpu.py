@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from kernelcast.backends import _driver
+from kernelcast.backends import _gpu, _launch
 from kernelcast.backends._backend import Build
-from kernelcast.backends._driver import Launch, Program, launching_sandbox, probe, require_device
-from kernelcast.backends._gpu import GpuBackend
+from kernelcast.backends._gpu import (
+    GpuBackend,
+    Program,
+    launching_sandbox,
+    probe,
+    require_device,
+)
+from kernelcast.backends._launch import Launch
 from kernelcast.backends._proof import detect_sandbox, prove
 from kernelcast.backends._sandbox import Sandbox
 from kernelcast.backends._toolchain import ToolRun
@@ -81,7 +87,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _stand_in(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
     # Flushing a GPU's cache on the host takes longer than everything else.
-    monkeypatch.setattr(_driver, "_SMALLEST_FLUSH_BYTES", 1 << 20)
+    monkeypatch.setattr(_launch, "_SMALLEST_FLUSH_BYTES", 1 << 20)
 
 
 @pytest.fixture
@@ -210,7 +216,7 @@ def test_a_driver_that_does_not_work_confined_is_said(monkeypatch: pytest.Monkey
     if not confined.mechanisms:
         pytest.skip("nothing confines processes here")
     found = ("sm_90", "NVIDIA H100 80GB HBM3")
-    monkeypatch.setattr(_driver, "probe", lambda sandbox: None if sandbox.mechanisms else found)
+    monkeypatch.setattr(_gpu, "probe", lambda sandbox: None if sandbox.mechanisms else found)
     with pytest.raises(NoDevice, match=r"inside the sandbox here.*--allow-unsafe"):
         require_device(confined, "sm_90", H100)
 
