@@ -2,15 +2,80 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
+import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
-import kernelcast
+import pytest
 
 ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HEAVY = {"torch", "ray", "openai", "pyarrow"}
+PUBLIC = {
+    "kernelcast": """
+        Argument Attempt Audit Backend Bins Budget BudgetExceeded Callback Candidate Case
+        Claim ComponentSpec DEFAULT_BINS Decision Device Distribution Event Evidence Failure
+        FailureKind Farm Forecast Forecaster Job Kernel KernelcastError Measurement
+        MissingExtra ModelError NoDevice Node Observation PAPER_BINS Parts Policy Problem
+        ProblemError ProposalRequest Proposals Proposer Query Repair Resource Result Run
+        RunSpec Search SetupError Spend State Store StoreError Strategy Template Timing
+        UnknownComponent Usage View bundled_problems load_problem
+    """,
+    "kernelcast.backends": """
+        CppBackend CudaBackend OpenClBackend Recorded Recording ReplayBackend TritonBackend
+    """,
+    "kernelcast.canonical": """
+        C_FAMILY PYTHON_FAMILY Token canonical_parameters canonical_source fingerprint
+        kernel_id language_of read_kernel similarity tokens
+    """,
+    "kernelcast.dataset": """
+        Anchor DESCRIBED History Order Pool Row Rows SPLITS STATUSES Split Status TRIED
+        Trial Trials UNSTATED check_leaks check_rows concatenate configuration_id describe
+        device_group export_run folder_pool import_gpu_forecasters import_kernel_tuner_cache
+        import_kernelbench import_predictions import_t4 labels matching open_pool
+        open_replay open_trees problem_family problem_group read_rows recorded_trials
+        recording rows_pool schema space_pool split_by template_pool to_rows to_table
+        write_rows
+    """,
+    "kernelcast.farm": """
+        LocalFarm
+    """,
+    "kernelcast.forecasters": """
+        CascadeForecaster CriticForecaster LlmForecaster RecalibratedForecaster
+        RooflineForecaster SpaceForecaster TreesForecaster
+    """,
+    "kernelcast.llm": """
+        Answer Client Endpoint Message Outcome Price Reply Request Schema TokenLogprob
+        device_text evidence_text history_text problem_text
+    """,
+    "kernelcast.policies": """
+        Conformal MeasureAll Selective TopK ValueOfInformation
+    """,
+    "kernelcast.proposers": """
+        LlmProposer PoolProposer TemplateProposer configured_kernel
+    """,
+    "kernelcast.report": """
+        KernelRecord Progress draw_best_so_far draw_comparison draw_evaluations summary
+        summary_table
+    """,
+    "kernelcast.strategies": """
+        BestOfN Greedy Islands Puct
+    """,
+    "kernelcast.testing": """
+        BackendContract BrokenBackend FAKE_DEVICE FarmContract ForecasterContract
+        PolicyContract ProposerContract RendezvousBackend StoreContract StrategyContract
+        SyntheticBackend example_history make_candidate make_kernel make_query make_request
+        make_view synthetic_kernels synthetic_problem
+    """,
+    "kernelcast.training": """
+        Fold check_publishable cross_validate train_source_model
+    """,
+}
 IMPORT_EVERYTHING = """
 import importlib, json, pkgutil, sys
 import kernelcast
@@ -25,12 +90,42 @@ print(json.dumps({"modules": modules, "loaded": sorted(sys.modules)}))
 """
 
 
-def test_public_names_are_sorted_and_there() -> None:
-    assert list(kernelcast.__all__) == sorted(
-        kernelcast.__all__, key=lambda name: (not name.isupper(), not name[0].isupper(), name)
-    )
-    for name in kernelcast.__all__:
-        assert getattr(kernelcast, name) is not None
+def public_names(package: str) -> list[str]:
+    """Return what a package exports; a module without `__all__` exports what it defines."""
+    module = import_module(package)
+    own = [name for name, value in vars(module).items() if inspect.getmodule(value) is module]
+    return sorted(getattr(module, "__all__", [name for name in own if not name.startswith("_")]))
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_the_public_names_are_these(package: str) -> None:
+    assert public_names(package) == sorted(PUBLIC[package].split())
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_every_public_function_and_class_has_a_docstring(package: str) -> None:
+    for name in public_names(package):
+        value = getattr(import_module(package), name)
+        if not (inspect.isfunction(value) or inspect.isclass(value)):
+            continue
+        assert value.__doc__, f"{package}.{name}"
+        for key, member in vars(value).items():
+            if inspect.isfunction(member) and not key.startswith("_"):
+                assert inspect.getdoc(getattr(value, key)), f"{package}.{name}.{key}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_import_only_public_names(page: Path) -> None:
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.S):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.Import):
+                modules = {alias.name for alias in node.names}
+                assert not {name for name in modules if name.startswith("kernelcast.")}
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kernelcast"):
+                assert node.module in PUBLIC, f"{page.name} imports from {node.module}"
+                packages = {name.rpartition(".")[2] for name in PUBLIC}
+                known = {*PUBLIC[node.module].split(), *packages}
+                assert {alias.name for alias in node.names} <= known
 
 
 def test_importing_the_package_imports_a_module_when_a_name_of_it_is_used() -> None:
@@ -42,6 +137,8 @@ def test_importing_the_package_imports_a_module_when_a_name_of_it_is_used() -> N
         "assert 'kernelcast.search' not in sys.modules\n"
         "from kernelcast import *\n"
         "assert Search.__module__ == 'kernelcast.search'\n"
+        "import kernelcast.testing\n"
+        "assert 'kernelcast.testing.fakes' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

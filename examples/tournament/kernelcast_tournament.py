@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelcast.types import Node
+from kernelcast import Node
 
 
 @dataclass(frozen=True)

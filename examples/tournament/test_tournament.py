@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kernelcast import Node
 from kernelcast.testing import StrategyContract
-from kernelcast.types import Node
 from kernelcast_tournament import Tournament
 
 

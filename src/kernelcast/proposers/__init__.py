@@ -1,1 +1,5 @@
-"""Proposers: what writes new kernels from a parent."""
+"""Proposers: they write new kernels from a parent."""
+
+from kernelcast.exports import lazy_exports
+
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

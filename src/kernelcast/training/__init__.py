@@ -1,1 +1,5 @@
-"""Training of forecasters from measured rows."""
+"""Training of forecasters on measured rows."""
+
+from kernelcast.exports import lazy_exports
+
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

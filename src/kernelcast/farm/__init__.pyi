@@ -1,0 +1,3 @@
+from kernelcast.farm.local import LocalFarm as LocalFarm
+
+__all__: list[str]
