@@ -210,9 +210,29 @@ class MeasuringBackend(ABC, Generic[P]):
         watch = Watch.start()
         # The run's seed can be guessed. The random bits keep a kernel from knowing its inputs.
         rng = np.random.default_rng([seed % 2**63, secrets.randbits(64)])
+        outcome, device_s = self._outcome(problem, kernel, rng, effort)
+        return Measurement(
+            kernel_id=kernel.id,
+            problem_id=problem.id,
+            device_id=self.device.id,
+            toolchain=self.toolchain,
+            timing=outcome if isinstance(outcome, Timing) else None,
+            failure=outcome if isinstance(outcome, Failure) else None,
+            noise_log2=self._noise.get(problem.id, (0.0, 0.0))[0],
+            # The ledger reserved no more. Only a busy machine can take longer.
+            device_s=min(device_s, self._device_cap_s),
+            sandbox=self.level,
+            effort=effort,
+            conditions=watch.conditions(self.device),
+        )
+
+    def _outcome(
+        self, problem: Problem, kernel: Kernel, rng: np.random.Generator, effort: Effort
+    ) -> tuple[Timing | Failure, float]:
+        """The outcome of a measurement, and its device seconds."""
         built = self._built(problem, problem.cases, kernel.source)
         if isinstance(built, Failure):
-            return self._measurement(problem, kernel, built, 0.0, effort, watch)
+            return built, 0.0
         self._require_device()
         is_reference = kernel.id == kernel_id(problem.seed_source, problem.language)
         spent_s = 0.0
@@ -230,42 +250,17 @@ class MeasuringBackend(ABC, Generic[P]):
                 ) from busy
             outcome = Failure(kind=FailureKind.TIMEOUT, message=f"{busy}; the kernel may be fast")
             device_s = cap_s
-        if is_reference:
-            if isinstance(outcome, Timing):
-                self._take_noise(problem, noise_floor(outcome))
-            elif outcome.kind is FailureKind.TIMEOUT:
-                raise SetupError(
-                    f"the seed kernel of {problem.name} is too slow to be measured in {cap_s:g} s "
-                    f"({outcome.message}): make the cases in problem.toml smaller, or write "
-                    f"`device_cap_s = {3 * cap_s:g}` under [backend] in search.toml and run "
-                    "`kernelcast search --config search.toml`"
-                )
+        if is_reference and isinstance(outcome, Timing):
+            self._take_noise(problem, noise_floor(outcome))
+        if is_reference and isinstance(outcome, Failure) and outcome.kind is FailureKind.TIMEOUT:
+            raise SetupError(
+                f"the seed kernel of {problem.name} is too slow to be measured in {cap_s:g} s "
+                f"({outcome.message}): make the cases in problem.toml smaller, or write "
+                f"`device_cap_s = {3 * cap_s:g}` under [backend] in search.toml and run "
+                "`kernelcast search --config search.toml`"
+            )
         self._start_ahead(problem)
-        return self._measurement(problem, kernel, outcome, spent_s + device_s, effort, watch)
-
-    def _measurement(
-        self,
-        problem: Problem,
-        kernel: Kernel,
-        outcome: Timing | Failure,
-        device_s: float,
-        effort: Effort,
-        watch: Watch,
-    ) -> Measurement:
-        return Measurement(
-            kernel_id=kernel.id,
-            problem_id=problem.id,
-            device_id=self.device.id,
-            toolchain=self.toolchain,
-            timing=outcome if isinstance(outcome, Timing) else None,
-            failure=outcome if isinstance(outcome, Failure) else None,
-            noise_log2=self._noise.get(problem.id, (0.0, 0.0))[0],
-            # The ledger reserved no more. Only a busy machine can take longer.
-            device_s=min(device_s, self._device_cap_s),
-            sandbox=self.level,
-            effort=effort,
-            conditions=watch.conditions(self.device),
-        )
+        return outcome, spent_s + device_s
 
     def _evidence(
         self,

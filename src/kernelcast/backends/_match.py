@@ -48,20 +48,18 @@ _TOO_FAST_FACTOR = 8.0
 _log = logging.getLogger("kernelcast.backends")
 
 
-class CandidateFailed(Exception):
+class _KernelFailed(Exception):
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class CandidateFailed(_KernelFailed):
     """The candidate failed; `Envelope.measure` returns its failure."""
 
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
 
-
-class ReferenceLost(Exception):
+class ReferenceLost(_KernelFailed):
     """The reference's process failed. The candidate has not failed."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
 
 
 class Envelope:
@@ -76,11 +74,8 @@ class Envelope:
         rng: np.random.Generator,
         deadline: float,
     ) -> None:
-        self._arena = arena
+        self._arena, self._fresh, self._rng, self._deadline = arena, fresh, rng, deadline
         self._candidate, self._reference = candidate, reference
-        self._fresh = fresh
-        self._rng = rng
-        self._deadline = deadline
         self._images: dict[str, list[Image]] = {}
         self._honest: dict[str, Errors] = {}
         self._taken: Slot = np.zeros((0, 0), np.uint8)
