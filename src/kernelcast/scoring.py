@@ -1,8 +1,7 @@
-"""Scores of forecasts: how good, how calibrated, how well they rank, how well they know themselves.
+"""Scores of forecasts: accuracy, calibration, ranking, and confidence.
 
-Belongs here: pure functions from forecasts and outcomes to numbers, on numpy alone. What a forecast
-is lives in `distribution.py`. Where a figure is undefined (an empty input, a constant ranking) it
-is nan, so that a table of results can still be printed.
+Pure functions from forecasts and outcomes to numbers. A score that is undefined (empty input,
+constant ranking) is nan, so that a table of results can still be printed.
 """
 
 import math
@@ -32,49 +31,42 @@ class ReliabilityRow:
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
-    """`risk[i]` is the mean loss of the most confident share `coverage[i]` of all forecasts."""
+    """Risk-coverage curve: `risk[i]` is the mean loss of the most confident share `coverage[i]`."""
 
     coverage: Floats
     risk: Floats
 
 
 def half_brier(probabilities: ArrayLike, outcome: int) -> float:
-    """Half the squared distance to what happened; 0 (sure and right) to 1 (sure and wrong)."""
-    p = _probabilities(probabilities, outcome)
+    """Half the squared distance to the outcome; 0 (sure and right) to 1 (sure and wrong).
+
+    Args:
+        probabilities: at least two that sum to 1, one a bin.
+        outcome: index of the bin that happened.
+
+    Raises:
+        ValueError: the probabilities do not sum to 1, or there is no such bin.
+    """
+    p = np.asarray(probabilities, dtype=np.float64)
+    if p.ndim != 1 or p.size < 2 or not np.all(p >= 0.0) or not abs(p.sum() - 1.0) < 1e-6:
+        raise ValueError("give at least two probabilities that sum to 1; renormalise them first")
+    if not 0 <= outcome < p.size:
+        raise ValueError(f"outcome {outcome} is not one of {p.size} bins")
     return float(p @ p + 1.0 - 2.0 * p[outcome]) / 2.0
 
 
-def ordinal_crps(probabilities: ArrayLike, outcome: int) -> float:
-    """Ranked probability score over ordered bins, by `count - 1`; 0 (best) to 1.
-
-    Unlike the Brier score it forgives a near miss: it is the mean over the inner edges of the
-    squared error of the probability to lie below that edge.
-    """
-    p = _probabilities(probabilities, outcome)
-    below = np.cumsum(p)[:-1]
-    happened = np.arange(p.size - 1) >= outcome
-    return float(np.mean((below - happened) ** 2))
-
-
-def bin_log_score(probabilities: ArrayLike, outcome: int, *, floor: float = 0.0) -> float:
-    """Negative natural log of the probability of what happened; 0 (best) to infinity.
-
-    A `floor` on the probability keeps means finite, at the price of being not quite proper.
-    """
-    return _negative_log(float(_probabilities(probabilities, outcome)[outcome]), floor)
-
-
 def log_score(distribution: Distribution, log2_speedup: float, *, floor: float = 0.0) -> float:
-    """Negative natural log of the density at what happened; lower is better, and may be negative.
+    """Negative natural log of the density at the outcome; lower is better, and may be negative.
 
-    It is infinite where the density is 0, unless a `floor` on the density keeps it finite, at the
-    price of being not quite proper.
+    The score is infinite where the density is 0. A `floor` on the density keeps it finite, but
+    makes the score not quite proper.
     """
-    return _negative_log(distribution.density(log2_speedup), floor)
+    density = max(distribution.density(log2_speedup), floor)
+    return -math.log(density) if density > 0.0 else math.inf
 
 
 def crps(distribution: Distribution, log2_speedup: float) -> float:
-    """Continuous ranked probability score, exactly; 0 (best) to infinity, in log2 speedup.
+    """Exact continuous ranked probability score in log2 speedup; 0 (best) to infinity.
 
     For a forecast with all mass on one point it is the absolute error.
     """
@@ -121,39 +113,37 @@ def expected_calibration_error(
 
 def spearman(a: ArrayLike, b: ArrayLike) -> float:
     """Rank correlation, ties by average rank; -1 to 1 (same order), nan if either is constant."""
+    from scipy.stats import spearmanr  # takes a second to import
+
     first, second = _paired(a, b)
-    if first.size == 0:
+    if first.size == 0 or np.ptp(first) == 0.0 or np.ptp(second) == 0.0:
         return math.nan
-    x, y = _average_ranks(first), _average_ranks(second)
-    x, y = x - x.mean(), y - y.mean()
-    scale = math.sqrt(float(x @ x) * float(y @ y))
-    return min(1.0, max(-1.0, float(x @ y) / scale)) if scale > 0.0 else math.nan
+    return float(spearmanr(first, second).statistic)
 
 
 def top_k_regret(predicted: ArrayLike, actual: ArrayLike, k: int) -> float:
-    """What measuring only the `k` best predicted costs; 0 (best) upwards, in log2 speedup.
+    """Best actual log2 speedup of all less the best of the `k` best predicted; 0 is best.
 
-    `actual` holds log2 speedups; the regret is the best of all less the best of those k. Where a
-    tie in `predicted` leaves open which k, it is the mean over every choice.
+    Where a tie in `predicted` leaves open which k, it is the mean over every choice.
     """
     guess, truth = _paired(predicted, actual)
     if k < 1 or guess.size == 0:
         raise ValueError("top_k_regret needs k of at least 1 and at least one candidate")
     k = min(k, guess.size)
     cut = np.sort(guess)[-k]
-    surely_in = truth[guess > cut]
+    above = truth[guess > cut]
     tied = np.sort(truth[guess == cut])
-    places = k - surely_in.size
+    places = k - above.size
     # P(the best of `places` drawn from the tied is the i-th smallest), from the largest downwards.
     rank = np.arange(tied.size - 1, 0, -1)
     steps = np.maximum(rank - places + 1, 0) / rank
     chance = places / tied.size * np.concatenate(([1.0], np.cumprod(steps)))
-    found = np.maximum(tied[::-1], surely_in.max(initial=-math.inf))
-    return max(0.0, float(chance @ (truth.max() - found)))
+    best = np.maximum(tied[::-1], above.max(initial=-math.inf))
+    return max(0.0, float(chance @ (truth.max() - best)))
 
 
 def top_share_recovery(predicted: ArrayLike, actual: ArrayLike, share: float) -> float:
-    """How much of the truly best share is among the best predicted share; 0 to 1 (all of it).
+    """Part of the truly best share that is in the best predicted share; 0 to 1 (all of it).
 
     Larger is better in both. Where a tie leaves open what belongs to a share, it is the mean over
     every choice; a constant prediction recovers what chance would.
@@ -181,9 +171,9 @@ def risk_coverage(confidences: ArrayLike, losses: ArrayLike) -> RiskCoverage:
 
 
 def aurc(confidences: ArrayLike, losses: ArrayLike) -> float:
-    """Area under the risk-coverage curve: lower is better, in units of the loss, from 0 up.
+    """Area under the risk-coverage curve, in units of the loss: lower is better, from 0 up.
 
-    A confidence that says nothing scores the mean loss.
+    A constant confidence scores the mean loss.
     """
     risk = risk_coverage(confidences, losses).risk
     return float(risk.mean()) if risk.size else math.nan
@@ -191,23 +181,24 @@ def aurc(confidences: ArrayLike, losses: ArrayLike) -> float:
 
 def auroc(scores: ArrayLike, labels: ArrayLike) -> float:
     """P(a positive scores above a negative), ties as half; 0 to 1 (best), nan for one class."""
+    from scipy.stats import rankdata  # takes a second to import
+
     score, label = _paired(scores, labels)
     positive = label > 0.0
     positives = int(positive.sum())
     negatives = score.size - positives
     if positives == 0 or negatives == 0:
         return math.nan
-    rank_sum = float(_average_ranks(score)[positive].sum())
+    rank_sum = float(rankdata(score)[positive].sum())
     return (rank_sum - positives * (positives + 1) / 2.0) / (positives * negatives)
 
 
 def judge(
     forecast: Forecast | None, measurement: Measurement, *, blind: bool, bins: Bins = DEFAULT_BINS
 ) -> CalibrationRecord | None:
-    """Hold the forecast on which a decision was made against what came of it, by every score.
+    """Score the forecast that a decision was based on against the measurement.
 
-    An objection was right if the kernel failed or is not faster than the anchor by more than noise,
-    so no new best either.
+    An objection was right if the kernel failed, or beats the anchor by no more than noise.
     """
     if forecast is None:
         return None
@@ -236,61 +227,23 @@ def judge(
     )
 
 
-def max_probability(probabilities: ArrayLike) -> float:
-    """Confidence as the largest probability; 1 / count to 1 (sure)."""
-    return float(_probabilities(probabilities).max())
-
-
-def one_minus_entropy(probabilities: ArrayLike) -> float:
-    """Confidence as one minus the entropy over that of the uniform; 0 (uniform) to 1 (sure)."""
-    p = _probabilities(probabilities)
-    nonzero = p[p > 0.0]
-    entropy = -float(nonzero @ np.log(nonzero))
-    return min(1.0, max(0.0, 1.0 - entropy / math.log(p.size)))
-
-
-def top_two_margin(probabilities: ArrayLike) -> float:
-    """Confidence as the lead of the largest probability over the next; 0 (tied) to 1 (sure)."""
-    second, first = np.sort(_probabilities(probabilities))[-2:]
-    return float(first - second)
-
-
-def _probabilities(probabilities: ArrayLike, outcome: int = 0) -> Floats:
-    p = np.asarray(probabilities, dtype=np.float64)
-    if p.ndim != 1 or p.size < 2 or not np.all(p >= 0.0) or not abs(p.sum() - 1.0) < 1e-6:
-        raise ValueError("give at least two probabilities that sum to 1; renormalise them first")
-    if not 0 <= outcome < p.size:
-        raise ValueError(f"outcome {outcome} is not one of {p.size} bins")
-    return p
-
-
 def _paired(a: ArrayLike, b: ArrayLike) -> tuple[Floats, Floats]:
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.ndim != 1 or first.shape != second.shape:
         raise ValueError(f"give two lists of one length, not {first.shape} and {second.shape}")
     if not np.all(np.isfinite(first)) or not np.all(np.isfinite(second)):
-        raise ValueError("every entry must be finite; leave out, or give a number to, what is not")
+        raise ValueError("every entry must be finite: drop or replace those that are not")
     return first, second
 
 
 def _chance_in_top(values: Floats, k: int) -> Floats:
-    """The probability of each to be one of the k largest, ties broken at random."""
+    """Probability of each value to be one of the k largest, ties broken at random."""
     cut = np.sort(values)[-k]
     above, tied = values > cut, values == cut
     return np.asarray(above + tied * (k - above.sum()) / tied.sum(), dtype=np.float64)
 
 
-def _average_ranks(values: Floats) -> Floats:
-    _, group, size = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(size) - (size - 1) / 2.0)[group], dtype=np.float64)
-
-
-def _negative_log(likelihood: float, floor: float) -> float:
-    likelihood = max(likelihood, floor)
-    return -math.log(likelihood) if likelihood > 0.0 else math.inf
-
-
 def _integral_of_square(x: Floats, line: Floats) -> float:
-    """The integral of the square of a piecewise-linear function through these points."""
+    """Integral of the square of the piecewise-linear function through these points."""
     a, b = line[:-1], line[1:]
     return float(np.diff(x) @ (a * a + a * b + b * b)) / 3.0
