@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kernelcast.canonical import canonical_parameters, kernel_id
-from kernelcast.dataset._foreign import _KernelIds, _language, _read_foreign
+from kernelcast.dataset._foreign import _kernel_id, _language, _read_foreign
 from kernelcast.dataset.keys import _matches, configuration_id, problem_family
 from kernelcast.dataset.rows import (
     _MS,
@@ -164,7 +164,6 @@ def _whole_searches(
 
 def _published_kernels(raw: Any, get: Mapping[str, list[Any]]) -> dict[str, Any]:
     """Sources and ids of kernels published as text, or by their hash alone."""
-    ids = _KernelIds()
     candidates, references = raw["candidate_code"].to_pylist(), raw["reference_code"].to_pylist()
     languages = [
         _language(backend, candidate or reference)
@@ -176,7 +175,7 @@ def _published_kernels(raw: Any, get: Mapping[str, list[Any]]) -> dict[str, Any]
     for shas, sources in (("reference_sha", references), ("candidate_sha", candidates)):
         for sha, source, language in zip(get[shas], sources, languages, strict=True):
             if sha and source:
-                by_sha[sha] = ids[source, language]
+                by_sha[sha] = _kernel_id(source, language)
 
     def named(sha: str | None) -> str | None:
         return by_sha.get(sha, f"sha:{sha}") if sha else None

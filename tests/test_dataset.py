@@ -22,6 +22,7 @@ from kernelcast import dataset
 from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
 from kernelcast.canonical import canonical_parameters
 from kernelcast.dataset import Row, Rows
+from kernelcast.dataset.rows import STATUSES
 from kernelcast.errors import MissingExtra, SetupError
 from kernelcast.events import Measured
 from kernelcast.store import Store
@@ -107,7 +108,7 @@ SECONDS = st.floats(min_value=1e-9, max_value=1e3)
 def some_rows(draw: st.DrawFn) -> list[Row]:
     found = []
     for number in range(draw(st.integers(0, 8))):
-        status = draw(st.sampled_from(dataset.STATUSES))
+        status = draw(st.sampled_from(STATUSES))
         timed = status in ("ok", "reference")
         values: dict[str, Any] = {"row_id": f"{number}-{draw(TEXT)}", "status": status}
         for name, field in Row.model_fields.items():
@@ -683,41 +684,12 @@ def test_search_events_are_joined_by_request(tmp_path: Path) -> None:
             dataset.import_gpu_forecasters(parquet(tmp_path / "e.parquet", bad), device="A100")
 
 
-def prediction(key: str, chances: list[float], **changes: Any) -> dict[str, Any]:
-    return {
-        "comparison_id": key,
-        "pack": "trimul",
-        "surrogate_label": "m",
-        "repeat": 0,
-        "predicted_bin": 4,
-        "bin_probabilities": [{"bin": i, "p": p} for i, p in enumerate(chances, 1)],
-        "raw_probability_sum": sum(chances),
-        "parse_failed": not chances,
-        "elapsed_s": 1.5,
-    } | changes
-
-
-def test_published_forecasts_go_to_the_one_row_they_can_mean(tmp_path: Path) -> None:
-    rows = dataset.import_gpu_forecasters(parquet(tmp_path / "eval.parquet", EVAL_SET))
-    half = [0.0, 0.0, 0.0, 0.25, 0.25, 0.0, 0.0, 0.0]
-    told = [
-        prediction("cmp-2", half),
-        prediction("cmp-1", half),
-        prediction("cmp-2", [], surrogate_label="n"),
-    ]
-    path = parquet(tmp_path / "predictions.parquet", told)
-    table = dataset.import_predictions(path, rows)
-    assert table["row_id"].to_pylist() == [rows["row_id"].to_pylist()[3]] * 2
-    assert table["probabilities"].to_pylist() == [[2 * each for each in half], None]
-    assert table["raw_probability_sum"].to_pylist() == [0.5, None]
-    assert table.schema.metadata[b"ambiguous"] == b"1"
-    with pytest.raises(SetupError, match="is in no row"):
-        dataset.import_predictions(parquet(tmp_path / "p.parquet", [prediction("x", half)]), rows)
-    odd = prediction("cmp-2", half) | {"bin_probabilities": [{"bin": 0, "p": 1.0}]}
-    with pytest.raises(SetupError, match="bins other than 1 to 8"):
-        dataset.import_predictions(parquet(tmp_path / "p.parquet", [odd]), rows)
-    with pytest.raises(SetupError, match="use import_predictions"):
-        dataset.import_gpu_forecasters(path)
+def test_files_without_measured_kernels_are_refused(tmp_path: Path) -> None:
+    forecasts = parquet(
+        tmp_path / "p.parquet", [{"comparison_id": "x", "bin_probabilities": [0.5]}]
+    )
+    with pytest.raises(SetupError, match="holds forecasts, not measured kernels"):
+        dataset.import_gpu_forecasters(forecasts)
     with pytest.raises(SetupError, match="is none of the released sets"):
         dataset.import_gpu_forecasters(parquet(tmp_path / "o.parquet", [{"n_steps": 1}]))
 

@@ -193,7 +193,7 @@ def _others() -> list[str]:
 
 @cache
 def _known() -> Sequence[DeviceTimes]:
-    return _space().elsewhere(space_problem(_target()), _target().device)
+    return _space().history(space_problem(_target()), _target().device)
 
 
 @cache

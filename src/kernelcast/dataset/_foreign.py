@@ -1,24 +1,29 @@
-"""What every importer needs to read kernels out of foreign files."""
+"""Helpers of the importers: reading foreign files, and rows of the kernels in them."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kernelcast.canonical import C_FAMILY, kernel_id
-from kernelcast.dataset.rows import _MS, _arrow
+from kernelcast.canonical import C_FAMILY
+from kernelcast.canonical import kernel_id as _uncached_id
+from kernelcast.dataset.keys import problem_family
+from kernelcast.dataset.rows import _MS, Row, _arrow
 from kernelcast.errors import SetupError, import_extra
 
 _PYTHON_IMPORT = re.compile(r"^(?:import \w|from \w[\w.]* import )", re.M)
 
+# A data set repeats its sources: references, and kernels measured on several devices.
+_kernel_id = lru_cache(maxsize=8192)(_uncached_id)
+
 
 def _language(backend: str, source: str | None) -> str:
-    """What to read a source as: CUDA that lies inside a Python module is Python."""
+    """The language to read a source as: CUDA inside a Python module is Python."""
     if backend == "triton":
         return "triton"
     if backend in C_FAMILY and not (source and _PYTHON_IMPORT.search(source)):
@@ -27,37 +32,44 @@ def _language(backend: str, source: str | None) -> str:
 
 
 def _backend(source: str) -> str:
-    """What a Python module's kernels are written in, where its publisher does not say."""
+    """What the kernels of a Python module are written in, judged by its text."""
     if "@triton.jit" in source:
         return "triton"
     return "cuda" if "__global__" in source else "pytorch"
 
 
-def _says_what_is_computed(source: str) -> bool:
-    """Whether a reference is plain Python, which says what is computed and not how."""
+def _is_plain_python(source: str) -> bool:
+    """Whether a reference is plain Python, so that it can serve as the problem's oracle."""
     return bool(_PYTHON_IMPORT.search(source)) and _backend(source) == "pytorch"
 
 
-class _KernelIds(dict[tuple[str, str], str]):
-    """Kernel ids by (source, language), each worked out once."""
-
-    def __missing__(self, key: tuple[str, str]) -> str:
-        self[key] = found = kernel_id(*key)
-        return found
+def _text_id(text: str) -> str:
+    """Kernel id of a text whose language is not stated."""
+    return _kernel_id(text, _language(_backend(text), text))
 
 
-def _log2(ratio: float | None) -> float | None:
-    return math.log2(ratio) if ratio else None
+def _text_row(text: str, *, problem: str, **columns: Any) -> Row:
+    """The row of a kernel published as text; what follows from text, name and times is added."""
+    backend = _backend(text)
+    runtime_s, reference_s = columns.get("runtime_s"), columns.get("reference_runtime_s")
+    columns.setdefault("log2_speedup", _log2_ratio(reference_s, runtime_s))
+    return Row(
+        problem=problem,
+        family=problem_family(problem),
+        language=_language(backend, text),
+        backend=backend,
+        candidate_id=_text_id(text),
+        candidate_source=text,
+        **columns,
+    )
 
 
-def _numbered(keys: Iterable[str]) -> list[str]:
-    """Keys made unique: the second of a kind gets `.2`, the third `.3`."""
-    seen: Counter[str] = Counter()
-    unique = []
-    for key in keys:
-        seen[key] += 1
-        unique.append(key if seen[key] == 1 else f"{key}.{seen[key]}")
-    return unique
+def _log2_ratio(reference_s: float | None, runtime_s: float | None) -> float | None:
+    return math.log2(reference_s / runtime_s) if reference_s and runtime_s else None
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds * _MS
 
 
 def _load_json(path: Path, unclosed: str = "") -> Any:
@@ -72,16 +84,12 @@ def _load_json(path: Path, unclosed: str = "") -> Any:
         raise SetupError(f"{path} cannot be read as JSON: {error}") from error
 
 
-def _read_foreign(path: Path, columns: Sequence[str]) -> Any:
-    pa = _arrow()
+def _read_foreign(path: Path, columns: Sequence[str] = ()) -> Any:
+    """The table in a Parquet file, which must have these columns."""
     try:
-        raw = import_extra("pyarrow.parquet", "data").read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
+        table = import_extra("pyarrow.parquet", "data").read_table(path)
+    except (_arrow().ArrowInvalid, OSError) as error:
         raise SetupError(f"{path} cannot be read as Parquet: {error}") from error
-    if missing := [name for name in columns if name not in raw.column_names]:
+    if missing := [name for name in columns if name not in table.column_names]:
         raise SetupError(f"{path} lacks the columns {missing}: is it of another kind?")
-    return raw
-
-
-def _scaled(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds * _MS
+    return table

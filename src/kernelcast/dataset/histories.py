@@ -1,9 +1,10 @@
-"""Rows of other devices as what the tree forecaster starts from."""
+"""Rows of other devices as prior knowledge of the tree forecaster."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from kernelcast.dataset.keys import device_group
@@ -15,31 +16,48 @@ _COLUMNS = ("problem", "device", "candidate_parameters", "runtime_s", "status")
 
 
 class History:
-    """Times of tuned kernels by problem and device; what was measured on a device itself is not
-    history there.
+    """Times of tuned kernels on other devices than the one asked about.
+
+    `log2_runtime` holds log2 seconds by (problem, device) and canonical parameters, None where
+    the configuration failed.
     """
 
-    def __init__(self, rows: Rows) -> None:
-        times: dict[tuple[str, str], dict[str, list[float | None]]] = {}
+    def __init__(self, log2_runtime: Mapping[tuple[str, str], Mapping[str, float | None]]) -> None:
+        self._log2_runtime = log2_runtime
+
+    @classmethod
+    def of_rows(cls, rows: Rows) -> History:
+        """The history in a table; a configuration measured several times has its median time."""
+        times: defaultdict[tuple[str, str], defaultdict[str, list[float]]]
+        times = defaultdict(lambda: defaultdict(list))
         for problem, device, key, runtime_s, status in zip(
             *(rows[name].to_pylist() for name in _COLUMNS), strict=True
         ):
-            failed = status not in ("ok", "reference")
-            if key is not None and (failed or runtime_s is not None):
-                found = times.setdefault((problem, device), {}).setdefault(key, [])
-                found.append(None if failed else runtime_s)
-        self._times = {
-            place: {key: _typical(each) for key, each in found.items()}
-            for place, found in times.items()
-        }
+            if key is None:
+                continue
+            if status not in ("ok", "reference"):
+                times[problem, device].setdefault(key, [])
+            elif runtime_s is not None:
+                times[problem, device][key].append(runtime_s)
+        return cls(
+            {
+                place: {
+                    key: math.log2(median(runs)) if runs else None for key, runs in by_key.items()
+                }
+                for place, by_key in times.items()
+            }
+        )
 
     def __call__(self, problem: Problem, device: Device) -> list[DeviceTimes]:
-        """What is known of this problem on other devices."""
-        here = device_group(device.name)
+        """Times of this problem on other devices."""
         return [
-            DeviceTimes(device=name, log2_runtime=found, same_vendor=same_vendor(name, here))
-            for (computed, name), found in self._times.items()
-            if computed == problem.name and device_group(name) != here
+            DeviceTimes(
+                device=name,
+                log2_runtime=times,
+                same_vendor=_vendor(name) == _vendor(device.name),
+            )
+            for (known, name), times in self._log2_runtime.items()
+            if known == problem.name and device_group(name) != device_group(device.name)
         ]
 
 
@@ -48,22 +66,11 @@ def open_trees(history: Sequence[str] = (), model: str | None = None) -> TreesFo
     elsewhere = None
     if history:
         tables = [read_rows(path, columns=_COLUMNS) for path in history]
-        elsewhere = History(concatenate(tables))
+        elsewhere = History.of_rows(concatenate(tables))
     return TreesForecaster(elsewhere=elsewhere, model=model)
 
 
-def _typical(runs: Sequence[float | None]) -> float | None:
-    """Log2 of the median time of those that ran."""
-    ran = [each for each in runs if each is not None]
-    return math.log2(median(ran)) if ran else None
-
-
-def same_vendor(one: str, other: str) -> bool:
-    """Whether two devices, by their names, are of one maker."""
-    return _vendor(one) == _vendor(other)
-
-
 def _vendor(device: str) -> str:
-    """AMD's names are known; whatever else there is, is taken for NVIDIA's."""
+    """Vendor of a device by its name: AMD's names are known, others count as NVIDIA's."""
     group = device_group(device)
     return "amd" if device.startswith("AMD") or group.startswith(("MI", "W", "RX ")) else "nvidia"

@@ -1,19 +1,20 @@
-"""Rows as recordings: what the replay backend serves and the pool proposer draws from.
+"""Rows as recordings, for the replay backend and the pool proposer.
 
-Belongs here too: how one row becomes the problem, device, kernel and observation of our own types,
-for all who replay rows.
+Also turns one row into the problem, device, kernel and observation of kernelcast's own types.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any, Literal
 
 from kernelcast.backends.replay import Recorded, Recording, ReplayBackend
-from kernelcast.dataset._foreign import _says_what_is_computed
+from kernelcast.canonical import canonical_parameters
+from kernelcast.dataset._foreign import _is_plain_python
+from kernelcast.dataset.keys import configuration_id
 from kernelcast.dataset.rows import _MS, Rows, _compute, read_rows
 from kernelcast.errors import SetupError
 from kernelcast.proposers.pool import PoolProposer
@@ -23,33 +24,37 @@ from kernelcast.types import (
     Failure,
     FailureKind,
     Kernel,
+    Language,
     Measurement,
     Observation,
+    Parameters,
     Problem,
     Timing,
 )
 
 
 def recording(rows: Rows, problem: str, device: str, search: str | None = None) -> Recording:
-    """The rows of one problem on one device, or of one search of them.
+    """The recording of one problem on one device, or of one of its searches.
 
-    Tuned kernels are recorded by configuration. Texts are recorded by kernel id, each at its
-    speedup of one common reference time, for the reference was timed anew beside each.
+    Tuned kernels are recorded by configuration. Other kernels are recorded by kernel id, with the
+    runtime that their speedup gives against the median time of the reference, since the reference
+    was timed anew beside each of them.
+
+    Raises:
+        SetupError: there are no such rows, or they name no reference.
     """
-    compute = _compute()
-    chosen = compute.and_(
-        compute.equal(rows["problem"], problem), compute.equal(rows["device"], device)
-    )
+    pc = _compute()
+    chosen = pc.and_(pc.equal(rows["problem"], problem), pc.equal(rows["device"], device))
     if search is not None:
-        chosen = compute.and_(chosen, compute.equal(rows["search_id"], search))
-    found = [row for row in rows.filter(chosen).to_pylist() if row["status"] != "reference"]
-    if not found:
+        chosen = pc.and_(chosen, pc.equal(rows["search_id"], search))
+    measured = [row for row in rows.filter(chosen).to_pylist() if row["status"] != "reference"]
+    if not measured:
         raise SetupError(
             f"there are no rows of {problem!r} on {device!r}: "
             "`kernelcast data describe` lists what there is"
         )
-    tuned = [row for row in found if row["candidate_parameters"] is not None]
-    return _tuned(tuned) if tuned else _texts(found)
+    tuned = [row for row in measured if row["candidate_parameters"] is not None]
+    return _tuned(tuned) if tuned else _texts(measured)
 
 
 def open_replay(path: str, problem: str, device: str) -> ReplayBackend:
@@ -69,66 +74,56 @@ def _tuned(rows: list[dict[str, Any]]) -> Recording:
     first = rows[0]
     if first["reference_parameters"] is None:
         raise SetupError(f"the rows of {first['problem']!r} name no reference configuration")
-    return Recording.from_rows(
-        (
-            (
-                json.loads(row["candidate_parameters"]),
-                Recorded(
-                    row["runtime_s"],
-                    recorded_failure(row),
-                    _standard_error(row),
-                    row["compile_s"],
-                    row["benchmark_s"],
-                ),
-            )
-            for row in rows
-        ),
-        problem=first["problem"],
-        device=recorded_device(first),
-        language=first["language"],
-        source=first["template"] or _unpublished(first),
-        reference=json.loads(first["reference_parameters"]),
-    )
+    entries = []
+    for row in rows:
+        std_s, samples = row["runtime_std_s"], row["samples"]
+        outcome = Recorded(
+            runtime_s=row["runtime_s"],
+            failure=recorded_failure(row),
+            std_s=std_s / math.sqrt(samples) if std_s and samples else 0.0,
+            compile_s=row["compile_s"],
+            benchmark_s=row["benchmark_s"],
+        )
+        entries.append((json.loads(row["candidate_parameters"]), outcome))
+    reference = json.loads(first["reference_parameters"])
+    return _recording(first, entries, reference, first["template"])
 
 
 def _texts(rows: list[dict[str, Any]]) -> Recording:
-    first = rows[0]
     times = [row["reference_runtime_s"] for row in rows if row["reference_runtime_s"] is not None]
-    known = [row for row in rows if row["status"] != "ok" or row["log2_speedup"] is not None]
-    reference = next((row for row in rows if row["reference_id"] is not None), None)
-    if not times or reference is None:
-        raise SetupError(f"no kernel of {first['problem']!r} was timed beside a known reference")
+    first = next((row for row in rows if row["reference_id"] is not None), None)
+    if not times or first is None:
+        raise SetupError(f"no kernel of {rows[0]['problem']!r} was timed beside a known reference")
     reference_s = median(times)
-    entries = [(reference["reference_id"], Recorded(reference_s))]
-    for row in known:
+    entries = [(first["reference_id"], Recorded(reference_s))]
+    for row in rows:
         failure, log2_speedup = recorded_failure(row), row["log2_speedup"]
         runtime_s = None if log2_speedup is None else reference_s / 2.0**log2_speedup
-        entries.append((row["candidate_id"], Recorded(runtime_s, failure)))
+        if failure is not None or runtime_s is not None:
+            entries.append((row["candidate_id"], Recorded(runtime_s, failure)))
+    return _recording(first, entries, first["reference_id"], first["reference_source"])
+
+
+def _recording(
+    row: Mapping[str, Any], entries: Iterable[Any], reference: Any, source: str | None
+) -> Recording:
+    if not source:
+        # A comment stands in for a source that was not published; no forecaster sees it.
+        mark = "#" if row["language"] in ("python", "triton") else "//"
+        source = f"{mark} the text of {row['problem']} was not published\n"
     return Recording.from_rows(
         entries,
-        problem=first["problem"],
-        device=recorded_device(first),
-        language=reference["language"],
-        source=reference["reference_source"] or _unpublished(reference),
-        reference=reference["reference_id"],
-        oracle_source=recorded_problem(reference).oracle_source,
+        problem=row["problem"],
+        device=recorded_device(row),
+        language=row["language"],
+        source=source,
+        reference=reference,
+        oracle_source=recorded_problem(row).oracle_source,
     )
 
 
-def _unpublished(row: Mapping[str, Any]) -> str:
-    """What stands in for a text that nobody published: a comment, which no forecaster sees."""
-    mark = "#" if row["language"] in ("python", "triton") else "//"
-    return f"{mark} the text of {row['problem']} was not published\n"
-
-
-def _standard_error(row: Mapping[str, Any]) -> float:
-    if row["runtime_std_s"] is None or not row["samples"]:
-        return 0.0
-    return float(row["runtime_std_s"] / math.sqrt(row["samples"]))
-
-
 def recorded_device(row: Mapping[str, Any]) -> Device:
-    """The device of a row; the source gives no more than its name."""
+    """The device of a row; its name is all that the source gives."""
     return Device(
         name=row["device"],
         kind="replay",
@@ -141,21 +136,21 @@ def recorded_device(row: Mapping[str, Any]) -> Device:
 
 
 def recorded_problem(row: Mapping[str, Any]) -> Problem:
-    """The problem of a row, known by its reference; one in plain Python is its oracle too."""
+    """The problem of a row, stated by its reference; one in plain Python is also its oracle."""
     reference = row["reference_source"] or ""
     return Problem.unstated(
         row["problem"],
         row["language"],
         reference or row["template"] or "",
         family=row["family"],
-        oracle_source=reference if _says_what_is_computed(reference) else "",
+        oracle_source=reference if _is_plain_python(reference) else "",
     )
 
 
 def recorded_kernel(row: Mapping[str, Any], role: Literal["candidate", "reference"]) -> Kernel:
-    """The kernel of a row, or what it was held against; without text where none was published."""
+    """The candidate or the reference of a row; its source is empty if it was not published."""
     parameters, source = row[f"{role}_parameters"], row[f"{role}_source"] or row["template"] or ""
-    plain = role == "reference" and _says_what_is_computed(source)
+    plain = role == "reference" and _is_plain_python(source)
     return Kernel(
         id=row[f"{role}_id"] or "unstated",
         language="python" if plain else row["language"],
@@ -164,9 +159,15 @@ def recorded_kernel(row: Mapping[str, Any], role: Literal["candidate", "referenc
     )
 
 
+def configured(problem: str, language: Language, parameters: Parameters) -> Kernel:
+    """One configuration of a tuned problem as a kernel without source."""
+    key = configuration_id(problem, canonical_parameters(parameters))
+    return Kernel(id=key, language=language, source="", parameters=parameters)
+
+
 def recorded_failure(row: Mapping[str, Any]) -> Failure | None:
-    """Why the kernel of a row has no time, None where it ran."""
-    if row["status"] == "ok":
+    """The failure of a row's kernel, None if it ran."""
+    if row["status"] in ("ok", "reference"):
         return None
     kind = FailureKind(row["status"])
     return Failure(kind=kind, message=row["status_detail"] or f"recorded as {kind}")
@@ -175,45 +176,52 @@ def recorded_failure(row: Mapping[str, Any]) -> Failure | None:
 def recorded_observation(
     row: Mapping[str, Any], problem: Problem, kernel: Kernel
 ) -> Observation | None:
-    """What a row teaches; None where a kernel ran and was right but was not timed."""
-    failure = None if row["status"] == "reference" else recorded_failure(row)
-    if failure is not None:
-        return _observed(row, problem, kernel, failure)
-    if row["log2_speedup"] is None:
-        return None
-    return _observed(
-        row, problem, kernel, _timing(row, row["log2_speedup"], row["runtime_s"], _cases(row))
+    """The observation of a row; None if the kernel was right but not timed."""
+    failure, log2_speedup = recorded_failure(row), row["log2_speedup"]
+    timing = None
+    if failure is None:
+        if log2_speedup is None:
+            return None
+        timing = Timing(
+            log2_speedup=log2_speedup,
+            low=log2_speedup,
+            high=log2_speedup,
+            resolved=True,
+            runtime_s=row["runtime_s"] or math.nan,
+            reference_runtime_s=row["reference_runtime_s"] or math.nan,
+            cases=_cases(row),
+        )
+    measurement = Measurement(
+        kernel_id=kernel.id,
+        problem_id=problem.id,
+        device_id=row["device"],
+        toolchain="recorded",
+        timing=timing,
+        failure=failure,
+        device_s=0.0,
     )
+    return Observation(kernel=kernel, measurement=measurement)
 
 
 def reference_observation(row: Mapping[str, Any], problem: Problem, kernel: Kernel) -> Observation:
-    """The reference of a row at its own speed, which every search measures first."""
-    cases = _cases(row, "ref_ms")
-    return _observed(row, problem, kernel, _timing(row, 0.0, row["reference_runtime_s"], cases))
+    """The observation of a row's reference at its own speed, with which every search begins."""
+    details = json.loads(row["details"] or "{}")
+    own = {
+        "status": "reference",
+        "log2_speedup": 0.0,
+        "runtime_s": row["reference_runtime_s"],
+        "details": json.dumps({"ms": details.get("ref_ms"), "ref_ms": details.get("ref_ms")}),
+    }
+    observation = recorded_observation({**row, **own}, problem, kernel)
+    assert observation is not None
+    return observation
 
 
-def _timing(
-    row: Mapping[str, Any],
-    log2_speedup: float,
-    runtime_s: float | None,
-    cases: tuple[CaseTiming, ...],
-) -> Timing:
-    return Timing(
-        log2_speedup=log2_speedup,
-        low=log2_speedup,
-        high=log2_speedup,
-        resolved=True,
-        runtime_s=runtime_s or math.nan,
-        reference_runtime_s=row["reference_runtime_s"] or math.nan,
-        cases=cases,
-    )
-
-
-def _cases(row: Mapping[str, Any], column: str = "ms") -> tuple[CaseTiming, ...]:
-    """Times by shape, where the source published them beside those of the reference."""
+def _cases(row: Mapping[str, Any]) -> tuple[CaseTiming, ...]:
+    """Times by shape, if the source published them beside those of the reference."""
     details = json.loads(row["details"]) if row["details"] else {}
-    times, references = details.get(column) or (), details.get("ref_ms") or ()
-    if len(times) != len(references) or not all(times) or not all(references):
+    times_ms, references_ms = details.get("ms") or (), details.get("ref_ms") or ()
+    if len(times_ms) != len(references_ms) or not all((*times_ms, *references_ms)):
         return ()
     return tuple(
         CaseTiming(
@@ -222,20 +230,5 @@ def _cases(row: Mapping[str, Any], column: str = "ms") -> tuple[CaseTiming, ...]
             runtime_s=time_ms * _MS,
             reference_runtime_s=reference_ms * _MS,
         )
-        for number, (time_ms, reference_ms) in enumerate(zip(times, references, strict=True))
+        for number, (time_ms, reference_ms) in enumerate(zip(times_ms, references_ms, strict=True))
     )
-
-
-def _observed(
-    row: Mapping[str, Any], problem: Problem, kernel: Kernel, outcome: Timing | Failure
-) -> Observation:
-    measurement = Measurement(
-        kernel_id=kernel.id,
-        problem_id=problem.id,
-        device_id=row["device"],
-        toolchain="recorded",
-        timing=outcome if isinstance(outcome, Timing) else None,
-        failure=outcome if isinstance(outcome, Failure) else None,
-        device_s=0.0,
-    )
-    return Observation(kernel=kernel, measurement=measurement)

@@ -1,4 +1,4 @@
-"""What a row is, and tables of rows: schema, reading, writing, checking, labels."""
+"""Rows of measured kernels and tables of rows: schema, reading, writing, checking, labels."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Row(Record):
     details: str | None = Field(default=None, description="JSON: what else the source says")
 
 
-# Nearly every value differs, so a dictionary of them would only cost.
+# Columns whose values rarely recur, so a dictionary of them saves nothing.
 _PLAIN = frozenset(
     {"row_id", "candidate_id", "candidate_parameters", "parent_id", "status_detail", "details"}
 )
@@ -92,35 +92,41 @@ DESCRIBED = (*_COUNTED, "problem", "search_id")
 def schema() -> Any:
     """The Arrow schema, made from `Row`: texts that recur are dictionary-encoded."""
     pa = _arrow()
-    text = pa.string()
-    recurring = pa.dictionary(pa.int32(), text)
+    recurring = pa.dictionary(pa.int32(), pa.string())
     numbers: dict[Any, Any] = {float: pa.float64(), int: pa.int64()}
     fields = []
     for name, field in Row.model_fields.items():
         optional = type(None) in get_args(field.annotation)
-        stated = get_args(field.annotation)[0] if optional else field.annotation
-        kind = numbers.get(stated, text if name in _PLAIN else recurring)
+        annotation = get_args(field.annotation)[0] if optional else field.annotation
+        kind = numbers.get(annotation, pa.string() if name in _PLAIN else recurring)
         fields.append(pa.field(name, kind, nullable=optional))
     return pa.schema(fields)
 
 
 def to_table(rows: Iterable[Row]) -> Rows:
-    """Records as a table."""
-    found = list(rows)
-    return _table({name: [getattr(row, name) for row in found] for name in Row.model_fields})
+    """A table of records."""
+    return _table_of([dict(row) for row in rows])
 
 
 def to_rows(table: Rows) -> Iterator[Row]:
-    """A table as records, batch by batch; for a few thousand, not for hot paths."""
+    """Records of a table, batch by batch: slow, meant for a few thousand rows."""
     for batch in table.to_batches(max_chunksize=1_000):
         for values in batch.to_pylist():
             yield Row(**values)
 
 
 def read_rows(path: str | Path, columns: Sequence[str] | None = None, filters: Any = None) -> Rows:
-    """The rows of a file; `columns` and `filters` (as pyarrow takes them) limit what is read."""
-    pa = _arrow()
-    parquet = import_extra("pyarrow.parquet", "data")
+    """Read the rows of a Parquet file.
+
+    Args:
+        path: a file that `write_rows` or `kernelcast data` wrote.
+        columns: names of the columns to read; all by default.
+        filters: which rows to read, as `pyarrow.parquet.read_table` takes it.
+
+    Raises:
+        SetupError: the file is not Parquet or does not hold rows.
+    """
+    pa, parquet = _arrow(), import_extra("pyarrow.parquet", "data")
     try:
         names = parquet.read_schema(path).names
         if missing := [name for name in Row.model_fields if name not in names]:
@@ -129,21 +135,27 @@ def read_rows(path: str | Path, columns: Sequence[str] | None = None, filters: A
                 "make them with `kernelcast data import`"
             )
         wanted = None if columns is None else list(columns)
-        found = parquet.read_table(path, columns=wanted, filters=filters)
-        return found.unify_dictionaries()
+        return parquet.read_table(path, columns=wanted, filters=filters).unify_dictionaries()
     except (pa.ArrowInvalid, OSError) as error:
         raise SetupError(f"{path} cannot be read as Parquet: {error}") from error
 
 
 def write_rows(path: str | Path, rows: Rows | Iterable[Row]) -> None:
-    """Check rows (a table or records) and write them; an existing file is replaced in one go."""
-    pa = _arrow()
-    table = rows if isinstance(rows, pa.Table) else to_table(rows)
+    """Check rows and write them; an existing file is replaced in one step.
+
+    Args:
+        path: Parquet file to write; its folder is made.
+        rows: a table, or records.
+
+    Raises:
+        SetupError: the rows break the schema (see `check_rows`).
+    """
+    table = rows if isinstance(rows, _arrow().Table) else to_table(rows)
     check_rows(table)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    # One template stands for 100,000 rows: it must never fall back to plain text.
+    # One template serves 100,000 rows: the writer must never fall back to plain text.
     options = {"compression": "zstd", "dictionary_pagesize_limit": 2**28}
     parquet = import_extra("pyarrow.parquet", "data")
     try:
@@ -156,12 +168,12 @@ def write_rows(path: str | Path, rows: Rows | Iterable[Row]) -> None:
 
 
 def concatenate(tables: Sequence[Rows]) -> Rows:
-    """One table of several."""
+    """Join several tables into one."""
     return _arrow().concat_tables(tables).unify_dictionaries()
 
 
 def matching(table: Rows, problem: str | None = None, device: str | None = None) -> Rows:
-    """The rows whose problem and device contain these texts; an error where there are none."""
+    """Rows whose problem and device contain these texts; a SetupError if there are none."""
     for column, text in (("problem", problem), ("device", device)):
         if text is not None:
             table = table.filter(_compute().match_substring(_text(table[column]), text))
@@ -173,44 +185,44 @@ def matching(table: Rows, problem: str | None = None, device: str | None = None)
 
 
 def check_rows(table: Rows) -> None:
-    """Refuse a table that breaks what `Row` promises."""
-    pc = _compute()
-    if table.schema != schema():
-        differing = sorted(
-            {field.name for field in schema() if field not in list(table.schema)}
-            | (set(table.schema.names) - set(Row.model_fields))
-        )
-        raise SetupError(f"these are not rows: {differing} are not as `Row` has them")
-    for field in table.schema:
+    """Raise SetupError if a table breaks the rules of `Row`."""
+    pc, expected = _compute(), schema()
+    if table.schema != expected:
+        fields = list(table.schema)
+        differing = {field.name for field in expected if field not in fields}
+        differing |= set(table.schema.names) - set(expected.names)
+        raise SetupError(f"these are not rows: {sorted(differing)} are not as `Row` has them")
+    for field in expected:
         if not field.nullable and table[field.name].null_count:
             raise SetupError(f"column {field.name!r} has nulls: every row must state it")
-    repeated = table.num_rows - pc.count_distinct(table["row_id"]).as_py()
-    if repeated:
+    if repeated := table.num_rows - pc.count_distinct(table["row_id"]).as_py():
         raise SetupError(f"{repeated} row ids are there twice: import each file only once")
     statuses = _text(table["status"])
-    unknown = set(pc.unique(statuses).to_pylist()) - set(STATUSES)
-    if unknown:
+    if unknown := set(pc.unique(statuses).to_pylist()) - set(STATUSES):
         raise SetupError(f"unknown status {sorted(unknown)}: use one of {', '.join(STATUSES)}")
-    timed = pc.is_in(statuses, _arrow().array(["ok", "reference"]))
-    for name in ("runtime_s", "log2_speedup"):
-        if pc.any(pc.and_(pc.invert(timed), pc.is_valid(table[name]))).as_py():
-            raise SetupError(f"a failed kernel has a {name}: leave it null")
-    for name in ("runtime_s", "reference_runtime_s"):
-        if pc.any(
-            pc.invert(pc.and_(pc.is_finite(table[name]), pc.greater(table[name], 0)))
-        ).as_py():
-            raise SetupError(f"{name} must be positive and finite, or null")
-    if pc.any(pc.invert(pc.is_finite(table["log2_speedup"]))).as_py():
-        raise SetupError("log2_speedup must be finite, or null")
+    failed = pc.invert(pc.is_in(statuses, _arrow().array(["ok", "reference"])))
+    runtime_s, reference_s = table["runtime_s"], table["reference_runtime_s"]
+    log2 = table["log2_speedup"]
+    broken = {
+        "a failed kernel has a runtime_s: leave it null": pc.and_(failed, runtime_s.is_valid()),
+        "a failed kernel has a log2_speedup: leave it null": pc.and_(failed, log2.is_valid()),
+        "log2_speedup must be finite, or null": pc.invert(pc.is_finite(log2)),
+    }
+    for name, times in (("runtime_s", runtime_s), ("reference_runtime_s", reference_s)):
+        positive = pc.and_(pc.is_finite(times), pc.greater(times, 0))
+        broken[f"{name} must be positive and finite, or null"] = pc.invert(positive)
+    for rule, rows in broken.items():
+        if pc.any(rows).as_py():
+            raise SetupError(rule)
 
 
 def labels(table: Rows, bins: Bins = DEFAULT_BINS) -> NDArray[np.int64]:
-    """The bin of each row's speedup, -1 where there is none; published labels are never used."""
+    """Bin of each row's speedup, -1 where there is none; published labels are never used."""
     log2 = table["log2_speedup"].to_numpy()
-    found = np.full(len(log2), -1, dtype=np.int64)
+    label = np.full(len(log2), -1, dtype=np.int64)
     known = ~np.isnan(log2)
-    found[known] = bins.indices(np.exp2(log2[known]))
-    return found
+    label[known] = bins.indices(np.exp2(log2[known]))
+    return label
 
 
 def _arrow() -> ModuleType:
@@ -223,21 +235,26 @@ def _compute() -> ModuleType:
 
 
 def _table(columns: Mapping[str, Any]) -> Rows:
-    """A table of these columns (lists or Arrow arrays), nulls for the rest of the schema."""
+    """A table of these columns (lists or Arrow arrays), with nulls for the rest of the schema."""
     pa = _arrow()
     count = len(columns["row_id"])
-    arrays = []
-    for field in schema():
+
+    def array(field: Any) -> Any:
         values = columns.get(field.name)
         if values is None:
-            arrays.append(pa.nulls(count, field.type))
-        elif isinstance(values, pa.Array):
-            arrays.append(values.cast(field.type))
-        elif pa.types.is_dictionary(field.type):
-            arrays.append(pa.array(values, pa.string()).dictionary_encode())
-        else:
-            arrays.append(pa.array(values, field.type))
-    return pa.table(arrays, schema=schema())
+            return pa.nulls(count, field.type)
+        if isinstance(values, pa.Array):
+            return values.cast(field.type)
+        if pa.types.is_dictionary(field.type):
+            return pa.array(values, pa.string()).dictionary_encode()
+        return pa.array(values, field.type)
+
+    return pa.table([array(field) for field in schema()], schema=schema())
+
+
+def _table_of(records: Sequence[Mapping[str, Any]]) -> Rows:
+    """A table of rows as mappings, with nulls for the columns they leave out."""
+    return _table({name: [row.get(name) for row in records] for name in Row.model_fields})
 
 
 def _text(column: Any) -> Any:
@@ -248,28 +265,22 @@ def _text(column: Any) -> Any:
 def _mapped(values: Any, change: Callable[[Any], str | None]) -> Any:
     """A column with each distinct value changed, as a dictionary-encoded array.
 
-    Its dictionary holds what the rows use, and nothing that a filter has left behind.
+    The new dictionary holds only values that a row has, in the order of the old dictionary.
     """
     pa = _arrow()
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
-    used = np.unique(encoded.indices.drop_null().to_numpy())
-    changed = [change(value) for value in encoded.dictionary.take(pa.array(used)).to_pylist()]
-    distinct = dict.fromkeys(value for value in changed if value is not None)
-    position = {value: index for index, value in enumerate(distinct)}
-    lookup: list[int | None] = [None] * len(encoded.dictionary)
-    for index, value in zip(used, changed, strict=True):
-        lookup[index] = None if value is None else position[value]
-    return pa.DictionaryArray.from_arrays(
-        pa.array(lookup, pa.int32()).take(encoded.indices), pa.array(list(distinct), pa.string())
-    )
+    used = pa.array(np.unique(encoded.indices.drop_null().to_numpy()), pa.int32())
+    changed = [change(value) for value in encoded.dictionary.take(used).to_pylist()]
+    distinct = pa.array(changed, pa.string()).dictionary_encode()
+    place = _compute().index_in(encoded.indices, used)
+    return pa.DictionaryArray.from_arrays(distinct.indices.take(place), distinct.dictionary)
 
 
 def _compacted(table: Rows) -> Rows:
     """The same rows, with dictionaries that hold no more than they use."""
-    pa = _arrow()
+    is_dictionary = _arrow().types.is_dictionary
     columns = [
-        _mapped(column, str) if pa.types.is_dictionary(column.type) else column
-        for column in table.columns
+        _mapped(column, str) if is_dictionary(column.type) else column for column in table.columns
     ]
-    return pa.table(columns, schema=table.schema)
+    return _arrow().table(columns, schema=table.schema)

@@ -8,14 +8,14 @@ import math
 import numpy as np
 
 from kernelcast.canonical import canonical_parameters
-from kernelcast.dataset.rows import UNSTATED, Row, Rows, Status, to_table
+from kernelcast.dataset.rows import UNSTATED, Row, Rows, to_table
 from kernelcast.events import Inspected, Measured, Proposed, RunStarted
 from kernelcast.store import Run
-from kernelcast.types import Measurement, Timing
+from kernelcast.types import Timing
 
 
 def export_run(run: Run, *, licence: str = UNSTATED) -> Rows:
-    """Everything a run measured, in order: its reference, its candidates, its confirmations."""
+    """Export everything a run measured, in order: reference, candidates and confirmations."""
     started: RunStarted | None = None
     parents: dict[str, str] = {}
     compile_s: dict[str, float] = {}
@@ -30,19 +30,25 @@ def export_run(run: Run, *, licence: str = UNSTATED) -> Rows:
                 compile_s[event.kernel_id] = event.evidence.compile_s
             case Measured():
                 assert started is not None
-                row = _measured_row(run, started, event, len(rows), licence)
                 key = event.measurement.kernel_id
-                cost = {"parent_id": parents.get(key), "compile_s": compile_s.get(key)}
-                rows.append(row.model_copy(update=cost))
+                row = _measured_row(run, started, event, len(rows))
+                known = {"parent_id": parents.get(key), "compile_s": compile_s.get(key)}
+                rows.append(row.model_copy(update={**known, "licence": licence}))
     return to_table(rows)
 
 
-def _measured_row(run: Run, started: RunStarted, event: Measured, number: int, licence: str) -> Row:
+def _measured_row(run: Run, started: RunStarted, event: Measured, number: int) -> Row:
     measurement, problem = event.measurement, started.problem
     kernel = run.store.kernel(measurement.kernel_id)
     timing, failure = measurement.timing, measurement.failure
-    status: Status = failure.kind if failure else "ok"
     proposer = started.spec.components.get("proposer")
+    details = {
+        "purpose": event.purpose,
+        "cached": event.cached,
+        "toolchain": measurement.toolchain,
+        "problem_id": measurement.problem_id,
+        "noise_log2": measurement.noise_log2,
+    }
     return Row(
         row_id=f"{run.name}/{number}",
         problem=problem.name,
@@ -58,35 +64,24 @@ def _measured_row(run: Run, started: RunStarted, event: Measured, number: int, l
         runtime_s=timing and timing.runtime_s,
         reference_runtime_s=timing and timing.reference_runtime_s,
         log2_speedup=timing and timing.log2_speedup,
-        status="reference" if event.purpose == "reference" and timing else status,
+        status=failure.kind if failure else "reference" if event.purpose == "reference" else "ok",
         status_detail=failure and failure.message,
         samples=timing and sum(len(case.log2_ratios) for case in timing.cases),
-        runtime_std_s=timing and _timing_spread(timing),
+        runtime_std_s=timing and _runtime_std_s(timing),
         benchmark_s=measurement.device_s,
         search_id=run.name,
         step=number,
         model=proposer.options.get("model") if proposer else None,
         source="kernelcast run",
-        licence=licence,
-        details=_run_details(event, measurement),
+        licence=UNSTATED,
+        details=json.dumps(details),
     )
 
 
-def _timing_spread(timing: Timing) -> float | None:
-    """The spread of single paired ratios within a case, carried over to the runtime."""
-    variances = [np.var(each.log2_ratios, ddof=1) for each in timing.cases if each.log2_ratios[1:]]
-    if not variances:
+def _runtime_std_s(timing: Timing) -> float | None:
+    """Standard deviation of single paired ratios within a case, carried over to the runtime."""
+    ratios = [case.log2_ratios for case in timing.cases if len(case.log2_ratios) > 1]
+    if not ratios:
         return None
-    return timing.runtime_s * math.log(2.0) * math.sqrt(float(np.mean(variances)))
-
-
-def _run_details(event: Measured, measurement: Measurement) -> str:
-    return json.dumps(
-        {
-            "purpose": event.purpose,
-            "cached": event.cached,
-            "toolchain": measurement.toolchain,
-            "problem_id": measurement.problem_id,
-            "noise_log2": measurement.noise_log2,
-        }
-    )
+    variance = float(np.mean([np.var(case, ddof=1) for case in ratios]))
+    return timing.runtime_s * math.log(2.0) * math.sqrt(variance)

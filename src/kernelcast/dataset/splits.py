@@ -1,7 +1,8 @@
-"""Splits by problem, family or device that cannot leak, and what a table holds."""
+"""Splits by problem, family or device that cannot leak, and counts of a table's rows."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelcast.dataset.keys import device_group, problem_group
-from kernelcast.dataset.rows import (
-    _COUNTED,
-    SPLITS,
-    Rows,
-    _arrow,
-    _compacted,
-    _compute,
-    _mapped,
-    _text,
-)
+from kernelcast.dataset.rows import _COUNTED, SPLITS, Rows, _arrow, _compacted, _mapped
 from kernelcast.errors import SetupError
 
 
@@ -39,7 +31,7 @@ _GROUPS: dict[str, tuple[str, Callable[[str], str]]] = {
     "kernel": ("candidate_id", str),
     "search": ("search_id", str),
 }
-# What must not be on both sides. One kernel on two devices is what a split by device is about.
+# What must not be on both sides. A split by device is about one kernel on two devices.
 _APART = {
     "problem": ("problem", "kernel", "search"),
     "family": ("family", "problem", "kernel", "search"),
@@ -55,11 +47,19 @@ def split_by(
     held_out: Sequence[str] | None = None,
     seed: int = 0,
 ) -> list[Split]:
-    """Part rows by problem, family or device: into `folds`, or with the groups `held_out`.
+    """Split rows by problem, family or device. See `problem_group` and `device_group`.
 
-    Groups that share a kernel or a search stay in one fold, since parting them would leak; where
-    groups are named, what they share with others is an error. Folds are of about equal size, and
-    `seed` decides which groups share one. See `problem_group` and `device_group`.
+    Args:
+        table: the rows.
+        by: one of `SPLITS`.
+        folds: number of folds of about equal size. Groups that share a kernel or a search stay
+            in one fold, since parting them would leak.
+        held_out: groups to test on, in place of folds.
+        seed: decides which groups share a fold.
+
+    Raises:
+        SetupError: a group is unknown, there are too few groups, or a held-out group shares a
+            kernel or a search with others.
     """
     if by not in SPLITS:
         raise SetupError(f"rows are split by {', '.join(SPLITS)}, not by {by!r}")
@@ -74,7 +74,7 @@ def split_by(
             some = ", ".join(sorted(known)[:8])
             raise SetupError(f"no {by} {unknown[0]!r} in these rows; there are {some}")
         tested = np.isin(codes, [known.index(name) for name in named])
-        return [_parted(table, tested, by, "held_out")]
+        return [_split(table, tested, by, "held_out")]
     assert folds is not None
     bundle = _bundles(table, groups, by)[codes]
     sizes = np.bincount(bundle)
@@ -85,22 +85,20 @@ def split_by(
     shuffled = np.random.default_rng(seed).permutation(len(sizes))
     filled = np.zeros(folds, dtype=np.int64)
     fold_of = np.empty(len(sizes), dtype=np.int64)
-    for each in shuffled[np.argsort(-sizes[shuffled], kind="stable")]:
-        fold_of[each] = np.argmin(filled)
-        filled[fold_of[each]] += sizes[each]
-    return [_parted(table, fold_of[bundle] == fold, by, f"fold{fold}") for fold in range(folds)]
+    for largest in shuffled[np.argsort(-sizes[shuffled], kind="stable")]:
+        fold_of[largest] = np.argmin(filled)
+        filled[fold_of[largest]] += sizes[largest]
+    return [_split(table, fold_of[bundle] == fold, by, f"fold{fold}") for fold in range(folds)]
 
 
 def check_leaks(train: Rows, test: Rows, by: str) -> None:
-    """Refuse two sides that share a problem, family, kernel, search or device they must not."""
-    pc = _compute()
+    """Raise SetupError if two sides share a problem, kernel, search or device they must not."""
     for what in _APART[by]:
-        ours, theirs = (pc.unique(_text(_grouped(side, what))) for side in (train, test))
-        shared = ours.filter(pc.is_in(ours, theirs.drop_null())).to_pylist()
-        if shared:
+        sides = (set(_grouped(side, what).dictionary.to_pylist()) for side in (train, test))
+        if shared := sorted(set.intersection(*sides)):
             raise SetupError(
                 f"split by {by} leaks: {len(shared)} {what} groups are on both sides, e.g. "
-                f"{', '.join(map(str, shared[:3]))}: hold them out together, or use folds"
+                f"{', '.join(shared[:3])}: hold them out together, or use folds"
             )
 
 
@@ -109,28 +107,24 @@ def _grouped(table: Rows, what: str) -> Any:
     return _mapped(table[column], group)
 
 
-def _parted(table: Rows, tested: NDArray[np.bool_], by: str, name: str) -> Split:
-    mask = _arrow().array(tested)
-    sides = (table.filter(each) for each in (_compute().invert(mask), mask))
-    split = Split(name, *map(_compacted, sides))
-    check_leaks(split.train, split.test, by)
-    return split
+def _split(table: Rows, tested: NDArray[np.bool_], by: str, name: str) -> Split:
+    train, test = (_compacted(table.filter(_arrow().array(mask))) for mask in (~tested, tested))
+    check_leaks(train, test, by)
+    return Split(name, train, test)
 
 
 def _bundles(table: Rows, groups: Any, by: str) -> NDArray[np.int64]:
-    """For each group the number of its bundle: groups that are linked by what must not part."""
-    # Slow to import, and needed only where rows are split.
+    """Number of each group's bundle: the groups linked to it by what must not be parted."""
+    # Slow to import, and needed only for splits.
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components
 
     codes = groups.indices.to_numpy()
-    ends = [np.arange(len(groups.dictionary))]
-    starts = [ends[0]]
     count = len(groups.dictionary)
+    starts, ends = [np.arange(count)], [np.arange(count)]
     for what in _APART[by][1:]:
         links = _grouped(table, what)
-        known = links.indices.is_valid().to_numpy(zero_copy_only=False)
-        starts.append(codes[known])
+        starts.append(codes[links.is_valid().to_numpy(zero_copy_only=False)])
         ends.append(count + links.indices.drop_null().to_numpy())
         count += len(links.dictionary)
     start, end = np.concatenate(starts), np.concatenate(ends)
@@ -140,20 +134,14 @@ def _bundles(table: Rows, groups: Any, by: str) -> NDArray[np.int64]:
 
 
 def describe(table: Rows) -> dict[str, Any]:
-    """What is in a table: counts of rows, and of those that ran, as plain data."""
-    statuses = np.asarray(_text(table["status"]).to_pylist(), dtype=object)
-    ok = statuses == "ok"
+    """Count the rows of a table, and those that ran, by source, family, device and so on."""
+    ok = np.array(table["status"].to_pylist(), dtype=object) == "ok"
     by: dict[str, dict[str, dict[str, int]]] = {}
     for column in _COUNTED:
-        encoded = _mapped(table[column], str)
-        codes = encoded.indices.to_numpy()
-        counts = np.bincount(codes, minlength=len(encoded.dictionary))
-        right = np.bincount(codes[ok], minlength=len(encoded.dictionary))
-        found = zip(encoded.dictionary.to_pylist(), counts.tolist(), right.tolist(), strict=True)
-        by[column] = {
-            name: {"rows": rows, "ok": fine}
-            for name, rows, fine in sorted(found, key=lambda each: (-each[1], each[0]))
-        }
+        values = np.array(table[column].to_pylist(), dtype=object)
+        rows, ran = Counter(values), Counter(values[ok])
+        ordered = sorted(rows, key=lambda value: (-rows[value], value))
+        by[column] = {value: {"rows": rows[value], "ok": ran[value]} for value in ordered}
     return {
         "rows": table.num_rows,
         "problems": len(_mapped(table["problem"], problem_group).dictionary),

@@ -5,39 +5,24 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kernelcast.canonical import C_FAMILY, canonical_parameters, kernel_id
-from kernelcast.dataset._foreign import _load_json, _log2, _scaled
+from kernelcast.dataset._foreign import _load_json, _log2_ratio, _seconds
 from kernelcast.dataset.keys import configuration_id, problem_family
-from kernelcast.dataset.rows import _MS, _NS, UNSTATED, Rows, Status, _arrow, _mapped, _table
+from kernelcast.dataset.rows import _MS, _NS, UNSTATED, Row, Rows, Status, _table_of
 from kernelcast.errors import SetupError
 from kernelcast.types import FailureKind, content_hash
 
-
-@dataclass(frozen=True)
-class _Configuration:
-    """One configuration of a tuned kernel, as an auto-tuner wrote it down."""
-
-    parameters: str
-    status: Status
-    detail: str | None
-    runtime_s: float | None
-    timings_s: tuple[float, ...]
-    compile_s: float | None
-    benchmark_s: float | None
-
-
-_TUNER_ERRORS = {
+_CACHE_ERRORS = {
     "InvalidConfig": FailureKind.COMPILE_ERROR,
     "CompilationFailedConfig": FailureKind.COMPILE_ERROR,
     "RuntimeFailedConfig": FailureKind.CRASH,
 }
-_TUNER_ERROR_TIME = 1e20  # how older caches write a configuration that failed
+_CACHE_ERROR_TIME = 1e20  # how older caches write a configuration that failed
 _T4_INVALIDITY = {
     "timeout": FailureKind.TIMEOUT,
     "compile": FailureKind.COMPILE_ERROR,
@@ -67,45 +52,32 @@ def import_kernel_tuner_cache(
     template: str | None = None,
     licence: str = UNSTATED,
 ) -> Rows:
-    """A Kernel Tuner cache file, finished or left open; times are in milliseconds there.
+    """Import a Kernel Tuner cache file, finished or left open; its times are in milliseconds.
 
-    The speedup is against the configuration of median time: which one a cache holds first depends
-    on the tuner's luck.
+    The speedup is against the configuration of median time, since the order of a cache is chance.
+
+    Args:
+        path: the cache file.
+        problem: name of the problem; by default the kernel's name and size in the cache.
+        device: name of the device; by default the one in the cache.
+        language: language of the kernel.
+        template: source of the tuned kernel.
+        licence: licence of the rows.
+
+    Raises:
+        SetupError: the file is no cache, or holds a configuration twice.
     """
     path = Path(path)
     # A cache stays open while Kernel Tuner runs, and after a crash.
     cache = _load_json(path, unclosed="}}")
     try:
-        names, entries = cache["tune_params_keys"], cache["cache"].values()
         size = cache.get("problem_size", "")
         sizes = "x".join(map(str, size)) if isinstance(size, list) else str(size)
         problem = problem or f"tuned/{cache['kernel_name']}({sizes})"
-        device = device or cache["device_name"]
-        found = cached_configurations(entries, names)
+        rows = cache_rows(cache, path, problem, device, language, template, licence)
     except (KeyError, TypeError, AttributeError) as error:
         raise SetupError(f"{path} is not a Kernel Tuner cache: it lacks {error}") from error
-    return _space(path, "Kernel Tuner cache", found, problem, device, language, template, licence)
-
-
-def cached_configurations(
-    entries: Iterable[Mapping[str, Any]], names: Sequence[str]
-) -> list[_Configuration]:
-    """What a Kernel Tuner cache holds of each configuration it has tried."""
-    return [_cache_entry(entry, names) for entry in entries]
-
-
-def _cache_entry(entry: Mapping[str, Any], names: Sequence[str]) -> _Configuration:
-    time = entry.get("__error__") or entry["time"]
-    failed = isinstance(time, str) or not math.isfinite(time) or time >= _TUNER_ERROR_TIME
-    return _Configuration(
-        parameters=canonical_parameters({name: entry[name] for name in names}),
-        status=_TUNER_ERRORS.get(str(time), FailureKind.CRASH) if failed else "ok",
-        detail=str(time) if failed else None,
-        runtime_s=None if failed else time * _MS,
-        timings_s=tuple(each * _MS for each in entry.get("times") or ()),
-        compile_s=_scaled(entry.get("compile_time")),
-        benchmark_s=_scaled(entry.get("benchmark_time")),
-    )
+    return _table_of(rows)
 
 
 def import_t4(
@@ -117,22 +89,56 @@ def import_t4(
     template: str | None = None,
     licence: str = UNSTATED,
 ) -> Rows:
-    """A results file in the T4 schema of the auto-tuning methodology.
+    """Import a results file in the T4 schema of the auto-tuning methodology.
 
-    It names neither problem nor device, so both must be given. The time is the measurement named
-    `time`, in the unit stated; the speedup is against the configuration of median time.
+    The arguments are those of `import_kernel_tuner_cache`, but the file names neither problem nor
+    device, so both must be given. The time is the measurement named `time`, in its stated unit.
     """
     path = Path(path)
     if not problem or not device:
         raise SetupError(f"{path} names no problem and no device: give both (--problem, --device)")
     try:
-        found = [_t4_result(result, path) for result in _load_json(path)["results"]]
+        columns = [_t4_columns(result, path) for result in _load_json(path)["results"]]
     except (KeyError, TypeError) as error:
         raise SetupError(f"{path} is not a T4 results file: it lacks {error}") from error
-    return _space(path, "T4 results", found, problem, device, language, template, licence)
+    origin = {"source": "T4 results", "source_url": path.name, "licence": licence}
+    return _table_of(_tuned_rows(columns, problem, device, language, template, origin))
 
 
-def _t4_result(result: Mapping[str, Any], path: Path) -> _Configuration:
+def cache_rows(
+    cache: Mapping[str, Any],
+    path: Path,
+    problem: str,
+    device: str | None,
+    language: str,
+    template: str | None = None,
+    licence: str = UNSTATED,
+) -> list[dict[str, Any]]:
+    """The rows of a Kernel Tuner cache's content; KeyError and the like if it is none."""
+    names = cache["tune_params_keys"]
+    columns = [_cache_columns(entry, names) for entry in cache["cache"].values()]
+    device = device or cache["device_name"]
+    if not device:
+        raise SetupError(f"{path} names no device: give it (--device)")
+    origin = {"source": "Kernel Tuner cache", "source_url": path.name, "licence": licence}
+    return _tuned_rows(columns, problem, device, language, template, origin)
+
+
+def _cache_columns(entry: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    time = entry.get("__error__") or entry["time"]
+    failed = isinstance(time, str) or not math.isfinite(time) or time >= _CACHE_ERROR_TIME
+    return {
+        "candidate_parameters": canonical_parameters({name: entry[name] for name in names}),
+        "status": _CACHE_ERRORS.get(str(time), FailureKind.CRASH) if failed else "ok",
+        "status_detail": str(time) if failed else None,
+        "runtime_s": None if failed else time * _MS,
+        "compile_s": _seconds(entry.get("compile_time")),
+        "benchmark_s": _seconds(entry.get("benchmark_time")),
+        **_spread(entry.get("times")),
+    }
+
+
+def _t4_columns(result: Mapping[str, Any], path: Path) -> dict[str, Any]:
     times = result["times"]
     status: Status = "ok"
     if result["invalidity"] != "correct":
@@ -141,79 +147,82 @@ def _t4_result(result: Mapping[str, Any], path: Path) -> _Configuration:
         status = FailureKind.WRONG_RESULT
     runtime_s = None
     if status == "ok":
-        timed = {each["name"]: each for each in result.get("measurements", ())}.get("time")
-        if timed is None or isinstance(timed["value"], str):
+        measurements = {entry["name"]: entry for entry in result.get("measurements", ())}
+        time = measurements.get("time")
+        if time is None or isinstance(time["value"], str):
             raise SetupError(f"{path}: a correct configuration has no measurement named 'time'")
-        unit = timed.get("unit", "").lower()
+        unit = time.get("unit", "").lower()
         if unit not in _UNITS_S:
             raise SetupError(f"{path}: times are in {unit!r}; known are {sorted(_UNITS_S)}")
-        runtime_s = timed["value"] * _UNITS_S[unit]
-    return _Configuration(
-        parameters=canonical_parameters(result["configuration"]),
-        status=status,
-        detail=None if status == "ok" else result["invalidity"],
-        runtime_s=runtime_s,
-        timings_s=tuple(each * _MS for each in times.get("runtimes") or ()),
-        compile_s=_scaled(times.get("compilation_time", times.get("compilation"))),
-        benchmark_s=_scaled(times.get("benchmark")),
-    )
+        runtime_s = time["value"] * _UNITS_S[unit]
+    return {
+        "candidate_parameters": canonical_parameters(result["configuration"]),
+        "status": status,
+        "status_detail": None if status == "ok" else result["invalidity"],
+        "runtime_s": runtime_s,
+        "compile_s": _seconds(times.get("compilation_time", times.get("compilation"))),
+        "benchmark_s": _seconds(times.get("benchmark")),
+        **_spread(times.get("runtimes")),
+    }
 
 
-def _space(
-    path: Path,
-    source: str,
-    space: Sequence[_Configuration],
+def _spread(times_ms: Iterable[float] | None) -> dict[str, Any]:
+    times_s = [time * _MS for time in times_ms or ()]
+    std_s = float(np.std(times_s, ddof=1)) if len(times_s) > 1 else None
+    return {"samples": len(times_s) or None, "runtime_std_s": std_s}
+
+
+def _tuned_rows(
+    space: Sequence[Mapping[str, Any]],
     problem: str,
     device: str,
     language: str,
     template: str | None,
-    licence: str,
-) -> Rows:
-    if not device:
-        raise SetupError(f"{path} names no device: give it (--device)")
+    origin: Mapping[str, str],
+) -> list[dict[str, Any]]:
+    """The rows of a tuned kernel's configurations; their reference has the median time."""
     if language not in C_FAMILY | {"triton"}:
         raise SetupError(f"no language {language!r}: use one of {sorted(C_FAMILY)} or triton")
-    keys = [each.parameters for each in space]
-    if len(set(keys)) != len(keys):
+    keys = Counter(configuration["candidate_parameters"] for configuration in space)
+    if len(keys) != len(space):
         raise SetupError(
-            f"{path} holds a configuration twice: {Counter(keys).most_common(1)[0][0]}"
+            f"{origin['source_url']} holds a configuration twice: {keys.most_common(1)[0][0]}"
         )
     template_id = kernel_id(template, language) if template else problem
-    timed = sorted((each.runtime_s, each.parameters) for each in space if each.runtime_s)
-    reference_s, reference = timed[(len(timed) - 1) // 2] if timed else (None, None)
-    count = len(space)
-    return _table(
+    reference_s, reference = median_configuration(
         {
-            "row_id": [f"{problem}@{device}/{content_hash(key)[:12]}" for key in keys],
-            "problem": [problem] * count,
-            "family": [problem_family(problem)] * count,
-            "language": [language] * count,
-            "backend": [language] * count,
-            "device": [device] * count,
-            "template": _mapped(_arrow().array([problem] * count), lambda _: template),
-            "candidate_id": [configuration_id(template_id, key) for key in keys],
-            "candidate_parameters": keys,
-            "reference_id": [reference and configuration_id(template_id, reference)] * count,
-            "reference_parameters": [reference] * count,
-            "runtime_s": [each.runtime_s for each in space],
-            "reference_runtime_s": [reference_s] * count,
-            "log2_speedup": [
-                _log2(each.runtime_s and reference_s and reference_s / each.runtime_s)
-                for each in space
-            ],
-            "status": [each.status for each in space],
-            "status_detail": [each.detail for each in space],
-            "samples": [len(each.timings_s) or None for each in space],
-            "runtime_std_s": [_spread(each.timings_s) for each in space],
-            "compile_s": [each.compile_s for each in space],
-            "benchmark_s": [each.benchmark_s for each in space],
-            "search_id": [f"{problem}@{device}"] * count,
-            "source": [source] * count,
-            "source_url": [path.name] * count,
-            "licence": [licence] * count,
+            configuration["candidate_parameters"]: configuration["runtime_s"]
+            for configuration in space
         }
     )
+    same = dict.fromkeys(Row.model_fields) | {
+        "problem": problem,
+        "family": problem_family(problem),
+        "language": language,
+        "backend": language,
+        "device": device,
+        "template": template,
+        "reference_id": reference and configuration_id(template_id, reference),
+        "reference_parameters": reference,
+        "reference_runtime_s": reference_s,
+        "search_id": f"{problem}@{device}",
+        **origin,
+    }
+    return [
+        {
+            **same,
+            **configuration,
+            "row_id": f"{problem}@{device}/{content_hash(key)[:12]}",
+            "candidate_id": configuration_id(template_id, key),
+            "log2_speedup": _log2_ratio(reference_s, configuration["runtime_s"]),
+        }
+        for key, configuration in zip(keys, space, strict=True)
+    ]
 
 
-def _spread(values: Sequence[float]) -> float | None:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else None
+def median_configuration(
+    runtime_s: Mapping[str, float | None],
+) -> tuple[float, str] | tuple[None, None]:
+    """Runtime and key of the configuration of median time, by which speedups are stated."""
+    timed = sorted((time, key) for key, time in runtime_s.items() if time)
+    return timed[(len(timed) - 1) // 2] if timed else (None, None)
