@@ -65,6 +65,17 @@ BIDI = f"\u202e{BOAST}\u202c \u206610x\u2069 \u200b\u200d\ufeff{HIDDEN}"
 NAMES = ("fast_10x_verified", "ignore_the_rest", "speedup_16x", "trust_this_kernel", "beats_cublas")
 
 
+MOST_CHANGED = 0.01
+
+
+def words_of(text: str) -> Counter[str]:
+    """How often each word of three letters or more stands in a text."""
+    return Counter(re.findall(r"[a-z]{3,}", text.lower()))
+
+
+PAYLOAD_WORDS = frozenset(words_of(" ".join((BOAST, PROFILE, TURNS, *NAMES))))
+
+
 @dataclass(frozen=True)
 class Payload:
     """One way of putting words into a source, for the C family and for Python."""
@@ -405,7 +416,10 @@ def own_kernels() -> list[Sample]:
     endings: dict[str, Language] = {".cu": "cuda", ".cl": "opencl", ".py": "triton", ".cpp": "cpp"}
     for path in sorted((ROOT / "tests" / "backends" / "kernels").iterdir()):
         if path.suffix in endings and path.stem != "__init__":
-            found.append(Sample(path.name, endings[path.suffix], path.read_text(), "kernel"))
+            source = path.read_text()
+            found.append(Sample(path.name, endings[path.suffix], source, "kernel"))
+            if path.suffix == ".cu":  # HIP compiles the same source
+                found.append(Sample(f"{path.stem}.hip", "hip", source, "kernel"))
     for path in sorted((ROOT / "src/kernelcast/problems/bundled").glob("*/*.cpp")):
         source = path.read_text()
         if path.stem == "template":
@@ -490,25 +504,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     samples = [*own, *written_kernels(choose, count - len(own))][:count]
     prompt = prompt_builder()
     changed: Counter[str] = Counter()
+    leaked: Counter[str] = Counter()
     unaltered: Counter[str] = Counter()
     for sample in samples:
         clean = prompt(sample, sample.source)
         for payload in PAYLOADS:
             source = injected(sample.source, sample.language, payload, choose)
             unaltered[payload.name] += source == sample.source
-            told = prompt(sample, source)
-            if told != clean:
+            shown = prompt(sample, source)
+            new = words_of(shown) - words_of(clean)
+            leaked[payload.name] += not PAYLOAD_WORDS.isdisjoint(new)
+            if shown != clean:
                 changed[payload.name] += 1
                 if given.show:
                     print(f"--- {sample.name} ({sample.language}): {payload.name}")
-                    pair = (clean.splitlines(), told.splitlines())
+                    pair = (clean.splitlines(), shown.splitlines())
                     print("\n".join(list(difflib.unified_diff(*pair, n=0))[2:10])[:900])
     for payload in PAYLOADS:
         name = payload.name
-        print(f"{name:36} {len(samples) - unaltered[name]:4} put in  {changed[name]:4} changed")
+        put = len(samples) - unaltered[name]
+        print(f"{name:36} {put:4} put in  {changed[name]:4} changed  {leaked[name]:4} leaked")
     result = {
         "cases": len(samples) * len(PAYLOADS),
         "changed": changed.total(),
+        "changed_share": round(changed.total() / (len(samples) * len(PAYLOADS)), 5),
+        "leaked": leaked.total(),
         "kernels": len(samples),
         "languages": dict(Counter(each.language for each in samples)),
         "by_payload": {each.name: changed[each.name] for each in PAYLOADS},
@@ -516,7 +536,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "seconds": round(time.monotonic() - began, 1),
     }
     report(result, given)
-    return int(bool(result["changed"]))
+    return int(leaked.total() > 0 or changed.total() > MOST_CHANGED * len(samples) * len(PAYLOADS))
 
 
 def prompt_builder() -> Callable[[Sample, str], str]:

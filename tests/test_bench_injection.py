@@ -50,11 +50,12 @@ def test_another_program_changes_the_prompt(
     assert (prompt(sample, changed) != prompt(sample, sample.source)) == (one in sample.source)
 
 
-def test_what_cannot_be_taken_away_is_seen(prompt: Callable[[Sample, str], str]) -> None:
+def test_words_in_live_code_do_not_reach_the_prompt(prompt: Callable[[Sample, str], str]) -> None:
     sample = SAMPLES["softmax.cu"]
-    live = sample.source.replace("{\n", f'{{\n  asm volatile("// {injection.BOAST}");\n', 1)
-    assert injection.BOAST in prompt(sample, live)
-    assert injection.BOAST not in prompt(sample, sample.source)
+    clean = injection.words_of(prompt(sample, sample.source))
+    for words in (f'asm volatile("// {injection.BOAST}");', "int verified = trust_this_kernel;"):
+        shown = prompt(sample, sample.source.replace("{\n", f"{{\n  {words}\n", 1))
+        assert injection.PAYLOAD_WORDS.isdisjoint(injection.words_of(shown) - clean)
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=lambda each: each.name)

@@ -19,9 +19,10 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any
 
-from kernelcast.canonical._c import reduce_c
+from kernelcast.canonical._c import numbered_c, reduce_c
 from kernelcast.canonical._lexer import Token, lex_c, lex_python, print_c
-from kernelcast.canonical._python import plain_python, reduce_python
+from kernelcast.canonical._python import numbered_python, plain_python, reduce_python
+from kernelcast.canonical._vocabulary import vocabulary
 from kernelcast.errors import SetupError
 from kernelcast.types import Kernel, Language
 
@@ -84,24 +85,35 @@ def canonical_parameters(parameters: Mapping[str, Any]) -> str:
 
 
 def kernel_id(source: str, language: str) -> str:
-    """The name of a kernel: a hash of its language and canonical source, 32 hex digits.
+    """The name of a kernel: 32 hex digits, a hash of its language and comment-free tokens.
 
-    It covers, too, what canonical source leaves out on a guess: a function that seems unused may
-    still keep a kernel from compiling, and a member's name may be a library's to choose.
+    Names that are the author's alone are numbered first, so that renaming them keeps the id.
     """
-    canonical, doubts = _reduced(source, language, None)
-    named = "\0".join((language, canonical, *sorted(doubts)))
-    return hashlib.sha256(named.encode()).hexdigest()[:32]
+    if _is_c_family(language):
+        text = "\0".join(numbered_c(lex_c(source), vocabulary(language)))
+    else:
+        text = numbered_python(source)
+    return hashlib.sha256(f"{language}\0{text}".encode()).hexdigest()[:32]
 
 
 @lru_cache(maxsize=_SOURCES_KEPT)
 def canonical_source(source: str, language: str, entry: str | None = None) -> str:
     """The same program without what only a reader would see, under numbers for names.
 
-    `entry` is the function or class by which the problem calls the kernel. It keeps its name, and
-    what it does not reach is dropped. Without it, whatever could be called from outside is kept.
+    Args:
+        source: The kernel's text.
+        language: A language of `C_FAMILY` or `PYTHON_FAMILY`.
+        entry: The function or class by which the problem calls the kernel. It keeps its name, and
+            what it does not reach is dropped. Without it, whatever could be called from outside is
+            kept.
+
+    Raises:
+        SetupError: The language is none of these.
     """
-    return _reduced(source, language, entry)[0]
+    if not _is_c_family(language):
+        return reduce_python(source, entry)
+    reduced, _ = reduce_c([lex_c(source)], vocabulary(language), entry)
+    return print_c(reduced[0])
 
 
 def tokens(source: str, language: str) -> tuple[Token, ...]:
@@ -130,13 +142,6 @@ def similarity(one: tuple[int, ...], other: tuple[int, ...]) -> float:
     union = sorted({*one, *other})[:_SKETCH]
     common = {*one} & {*other}
     return sum(each in common for each in union) / len(union) if union else 1.0
-
-
-def _reduced(source: str, language: str, entry: str | None) -> tuple[str, frozenset[str]]:
-    if not _is_c_family(language):
-        return reduce_python(source, entry)
-    reduced = reduce_c([lex_c(source)], entry)
-    return print_c(reduced.sources[0]), reduced.doubts
 
 
 def _is_c_family(language: str) -> bool:

@@ -1,288 +1,225 @@
-r"""What of a C-family program counts: what its entry reaches, and which names are the author's.
+r"""Canonical form of C, C++, CUDA, HIP and OpenCL.
 
-There is no parser here, and none is needed: a program is cut into top-level items by its brackets,
-an item is live if a live one mentions its name, and a name is the author's where the program
-declares it. Wherever that reading of the tokens could be wrong, what was dropped or renamed is told
-as a *doubt*: the forecaster is shown none of it, but the kernel's id covers it, so that two kernels
-are never taken for one on the strength of a guess.
+A program is cut into top-level items by its brackets, without a parser. An item is live if a live
+item mentions one of its names; the others are dropped. Of the names that remain, those of the
+closed vocabulary stay and every other one is numbered, so that a wrong guess about a declaration
+costs a name at most and never shows a word of the author's.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from kernelcast.canonical._lexer import IN_DIRECTIVE, Token, TokenKind, words
+from kernelcast.canonical._lexer import IN_DIRECTIVE, STANDS_IN, Token, TokenKind
+from kernelcast.canonical._vocabulary import Numbers, Vocabulary, words
 
-# ---- what the languages and their libraries call their own ---------------------------------------
-
-_OPENCL_WORDS = words("kernel global local constant read_only write_only read_write")
-_TYPE_WORDS = _OPENCL_WORDS | words(
-    "auto bool char char8_t char16_t char32_t wchar_t double float half int long short signed "
-    "unsigned void uchar ushort uint ulong const constexpr constinit consteval volatile mutable "
-    "restrict __restrict __restrict__ register static inline extern thread_local typename "
-    "__global__ __device__ __host__ __shared__ __constant__ __managed__ __forceinline__ "
-    "__noinline__ __inline__ __inline __grid_constant__ __signed__ __complex__ __extension__ "
-    "__kernel __global __local __private __constant __read_only __write_only"
-)
-_OTHER_WORDS = words(
-    "alignas alignof and asm __asm __asm__ __volatile__ __attribute__ __declspec __align__ "
-    "__launch_bounds__ __cluster_dims__ __maxnreg__ __typeof__ typeof break case catch class "
-    "co_await co_return co_yield concept const_cast continue decltype default delete do "
-    "dynamic_cast else enum explicit export false final for friend goto if import module namespace "
-    "new noexcept not nullptr operator or override private protected public reinterpret_cast "
-    "requires return sizeof static_assert _Static_assert static_cast struct switch template this "
-    "throw true try typedef typeid union using virtual while xor _Pragma main"
-)
-_WORDS = _TYPE_WORDS | _OTHER_WORDS
 _TYPE_KEYS = frozenset({"struct", "class", "union", "enum"})
-# Before a name these make it no declaration: `return x`, `else f(x)`, `public Base`.
-_BEFORE_NO_DECLARATION = _OTHER_WORDS - {"final", "explicit", "virtual"}
+_TYPES = words(
+    "auto bool char double float half int long short signed unsigned void uchar ushort uint ulong "
+    "size_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t __half __half2 half2 "
+    "float2 float3 float4 double2 int2 int4 uint2 uint4 dim3 scalar_t"
+)
+_QUALIFIERS = words("const volatile restrict __restrict __restrict__ * & &&")
+_SPECIFIERS = words(
+    "constexpr static inline extern register typename __global__ __device__ __host__ __shared__ "
+    "__constant__ __forceinline__ __kernel __global __local __private __constant kernel global "
+    "local constant maybe_unused unused gnu"
+)
 _ATTRIBUTES = words(
     "__attribute__ __attribute __declspec __launch_bounds__ __cluster_dims__ __maxnreg__ __align__ "
     "alignas decltype __typeof__ typeof noexcept asm __asm__ explicit requires "
     "reqd_work_group_size work_group_size_hint"
 )
-_KNOWN_TYPE = re.compile(
-    r"(?:(?:u?(?:char|short|int|long|longlong)|float|double|half|bool)[1-9]\d?|\w+_t|dim3|Tensor"
-    r"|string|(?:__)?(?:half2?|nv_bfloat162?|hip_bfloat16))\Z"
-)
-# What a doubtful declaration must not rename: names that every program in these languages knows.
-_LIBRARY = re.compile(
-    r"_[A-Z_]\w*\Z|(?:FLT|DBL|LDBL|INT|UINT|LONG|CHAR|SCHAR|SHRT|SIZE|CUDART|CL|M)_\w+\Z"
-    r"|(?:U?INT\d+_M(?:AX|IN)|INFINITY|NAN|NULL|EOF|HUGE_VALF?|TORCH_\w+)\Z"
-    r"|(?:cuda|cublas|cudnn|cusparse|cufft|curand|hip|hipblas|nccl|rocblas|miopen|omp|cl)_?[A-Z_]"
-    r"|cu[A-Z]|(?:threadIdx|blockIdx|blockDim|gridDim|warpSize|std|at|torch|c10|nvcuda|wmma|cute"
-    r"|cutlass|cub|thrust|size_t|min|max|abs|exp|log|pow|sqrt|fabs|floor|ceil)\Z"
-)
-# What authors overload: a call may mean the library's.
-_OVERLOADED = re.compile(
-    r"(?:atomic[A-Z]\w*|make_\w+|__\w+|(?:a?(?:sin|cos|tan)h?|exp|log|r?sqrt|pow|fma|fabs|abs|f?min"
-    r"|f?max|floor|ceil|round|erf|norm|clamp|dot|length|cross|lerp)\w?\d*|swap|size|get|copy)\Z"
-)
-# Members of library types: an author's field of the same name does not rename these.
-_LIBRARY_MEMBER = re.compile(
-    r"(?:[xyzw]|s[0-9a-f]|lo|hi|even|odd|size|sizes|data|data_ptr|dtype|device|options|begin|end"
-    r"|stream|numel|dim|stride|strides|scalar_type|defined|contiguous|is_contiguous|is_cuda|type"
-    r"|item|to|def|push_back|resize|first|second|value|index|get|c_str|str|length|count|empty)\Z"
-)
-_MACROS_THAT_DECLARE = frozenset(
-    {"PYBIND11_MODULE", "TORCH_LIBRARY", "TORCH_LIBRARY_IMPL", "TORCH_LIBRARY_FRAGMENT"}
-)
-# Whose text is only ever read by a person.
-_TELLERS = re.compile(
-    r"(?:static_assert|_Static_assert|TORCH_CHECK\w*|TORCH_INTERNAL_ASSERT\w*|TORCH_WARN\w*|assert"
-    r"|AT_(?:ASSERT|ERROR|DISPATCH)\w*|runtime_error|invalid_argument|logic_error|out_of_range"
-    r"|printf|fprintf|puts|fputs|perror|def)\Z"
-)
-# What compilers act upon; they pass over every other pragma, which is then only words.
+_INTERNAL = frozenset({"static", "inline", "__device__", "constexpr", "__forceinline__"})
+_HEAD_ONLY = frozenset({"static_assert", "_Static_assert", "asm", "__asm__"})
+# Calls and specifiers whose strings are code.
+_TAKES_CODE = frozenset({"asm", "__asm__", "__asm", "_Pragma", "__attribute__"})
+# Pragmas that compilers act on. Every other pragma is dropped.
 _PRAGMAS = words(
     "omp acc unroll nounroll GCC clang nv nv_diag_suppress nv_diag_default nv_diagnostic once STDC "
     "kernelcast OPENCL hip pack diag_suppress ivdep vector simd loop"
 )
 _SILENT_PRAGMA = re.compile(r"#pragma (?:GCC |clang )?(?:message|warning|region|endregion)\b")
-_RESERVED_MACRO = re.compile(
-    r"(?:_\w+|(?:USE|WITH|CUDA|CUDART|HIP|TORCH|CUTLASS|CUTE|NV|AT|C10)_\w+|NDEBUG|defined)\Z"
-)
+_SILENT_DIRECTIVES = frozenset({"warning", "ident", "sccs", "line", ""})
 
 _DIRECTIVE = re.compile(r"#\s*(\w*)\s*(.*)", re.DOTALL)
 _DEFINE = re.compile(r"#define ([^\s(]+)(\([^)]*\))?", re.DOTALL)
-_NUMBERED = re.compile(r"#define \w+ [-+\w.]*\d[-+\w.]*\Z")
 _DEFINED = re.compile(r"\bdefined\s*\(?\s*(\w+)")
 _CONDITIONALS = frozenset({"if", "ifdef", "ifndef"})
 _ALTERNATIVES = frozenset({"else", "elif", "elifdef", "elifndef"})
+_DIRECTIVES = (
+    _CONDITIONALS | _ALTERNATIVES | {"define", "undef", "endif", "pragma", "include", "import"}
+) | {"include_next"}
 _CONSTANT_CONDITIONS = frozenset({"#if 0", "#if false", "#if 1", "#if true"})
+_CONSTANTS = {"0": "off", "false": "off", "1": "on", "true": "on"}
+_SKIPPED = frozenset({"off", "done"})
 _ASKS_ONLY = frozenset({"ifdef", "ifndef", "elifdef", "elifndef", "undef"})
 _WORD = re.compile(r"[^\W\d]\w*")
 _DIGRAPHS = {"<%": "{", "%>": "}", "<:": "[", ":>": "]"}
 _HASH = frozenset({"#", "%:"})
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
+_ACCESS = frozenset({".", "->", "::"})
 _MAY_DO_NOTHING = frozenset({"0", "false", ";"})
-_ANCHORS = frozenset({"case", "default", "asm", "__asm__", ":"})
 _BOUNDARIES = frozenset({";", "{", "}"})
-_POINTERS = frozenset({"*", "&", "&&"})
-_QUALIFIERS = frozenset({"const", "volatile", "restrict", "__restrict", "__restrict__"})
-_AFTER_DECLARED = frozenset({"=", ";", ",", ")", "[", "(", "{", "}", ":", ">", ">>", "...", ""})
-_BEFORE_TYPE = frozenset({"", ";", "{", "}", "(", ",", "<", ">", ">>", ":", "["}) | _TYPE_WORDS
-_INTERNAL = frozenset({"static", "inline", "__device__", "constexpr", "__forceinline__"})
-_TEXT_TYPES = frozenset(
-    {"*", "&", "::", "[", "]", "std", "string", "string_view", "maybe_unused", "unused", "gnu"}
-)
+_AFTER_NAME = frozenset({"=", ";", ",", "[", "{", ":", "final"})
 _LITERALS = frozenset({"string", "number", "character"})
-_STANDS_IN = "\ue000"  # in a name that is not all there: see C++ in f-strings
-_CANONICAL = re.compile(r"[efgmMPTv]\d+\Z")
-_EVERYWHERE = -1_000_000_000
+_TEXT_TYPES = _TYPES | _QUALIFIERS | _SPECIFIERS | {"::", "[", "]", "std", "string", "string_view"}
+_MOST_ROUNDS = 8  # dropping an item can leave another one unused
 
-_LONGEST_ARGUMENTS = 500
-_MOST_ROUNDS = 8  # what goes can leave more unused; a chain of that made on purpose may stay
+# What a literal may show. A suffix of the author's is numbered, any other excess is cut off.
+_NUMBER = re.compile(
+    r"(0[xX][0-9a-fA-F'.]*(?:[pP][+-]?\d+)?|0[bB][01']+|[0-9'.]*(?:[eE][+-]?\d+)?)"
+    r"([uUlLfFzZhH]{0,3}|bf16|BF16|f16|F16)?(.*)",
+    re.DOTALL,
+)
+_CHARACTER = re.compile(r"(?:u8|[uUL])?'(?:[^\\]|\\(?:[^xuU]|[0-7]{1,3}|x[0-9a-fA-F]{1,4}))'\Z")
+_SUFFIX = re.compile(r"[\"'](_\w+)\Z")
+_PLACE = re.compile(f"{STANDS_IN}\\d+{STANDS_IN}")
+_IN_ASSEMBLY = re.compile(
+    r"//(?:(?!\\n|\n|\"\Z).)*|/\*.*?\*/|(?P<escape>\\.)|(?P<number>\d[0-9a-fA-FxXuUlLB.]*)\w*"
+    r"|(?P<word>[^\W\d]\w*)",
+    re.DOTALL,
+)
 
 _Opened = tuple[int, Any] | None
 """The innermost open bracket and those around it."""
-_Level = Literal["global", "field", "local"]
-_ItemKind = Literal[
-    "function", "prototype", "type", "variable", "open", "close", "directive", "empty", "other"
-]
-
-
-class _Declared(NamedTuple):
-    name: str
-    item: int
-    level: _Level
-    certain: bool
-    is_type: bool
 
 
 @dataclass(slots=True)
 class _Item:
-    """What stands between two boundaries at the top level; its names make it live when mentioned.
+    """Tokens between two boundaries at the top level; a mention of a name of it makes it live.
 
-    `name` is where a function's name stands. A namespace is two items, `open` and `close`.
+    A namespace is two items, `open` and `close`.
     """
 
     start: int
     stop: int
-    kind: _ItemKind
-    name: int = -1
+    kind: Literal["function", "variable", "type", "open", "close", "other"] = "other"
     names: set[str] = field(default_factory=set)
-    live: bool = False
-
-
-@dataclass(frozen=True)
-class Reduced:
-    """Canonical tokens of each source, what exported functions are now called, and the doubts."""
-
-    sources: tuple[tuple[tuple[TokenKind, str], ...], ...]
-    exported: dict[str, str]
-    doubts: frozenset[str]
+    live: bool = True
 
 
 def reduce_c(
     sources: Sequence[Sequence[Token]],
+    vocabulary: Vocabulary,
     entry: str | None = None,
     wanted: Collection[str] = (),
-) -> Reduced:
-    """The live part of one program, under canonical names.
+) -> tuple[list[list[tuple[TokenKind, str]]], dict[str, str]]:
+    """Canonical tokens of each source of one program, and the new names of what `wanted` calls.
 
-    `entry` is the function that is called; it keeps its name. For a program inside another
+    `entry` is the function that the problem calls; it keeps its name. For a program inside another
     language, `wanted` holds the words by which it may be called: functions so named are the
-    entries, and are renamed with the rest. Where neither is found, everything with external linkage
-    is an entry and keeps its name.
+    entries. Where neither is found, every function with external linkage is an entry.
     """
-    programs = [_Program(each) for each in sources]
-    called = {str(entry)} if any(entry in each.functions for each in programs) else set()
-    labels = {label for each in programs for label in each.labels}
-    exported: set[str] = set()
+    programs = [_Program(source, vocabulary) for source in sources]
+    called = {str(entry)} if any(entry in program.functions for program in programs) else set()
+    kept = frozenset(called)
     if not called:
         # What the outside calls by name, and what one source calls in another.
-        asked = {name for each in programs for name in each.prototypes - each.functions}
-        reachable = {name for each in programs for name in each.functions - each.internal}
-        called = reachable & {*wanted, *asked}
-        exported = called | (labels & {*wanted})
-    names: dict[str, str] = {}
-    for each in programs:
-        each.entries, each.exported, each.export_names = called, exported, names
-        each.is_closed = bool(called or labels)
-        each.kept |= called - exported
-        each.reduce()
-    return Reduced(
-        tuple(each.remaining() for each in programs),
-        {name: names[name] for name in sorted(exported & names.keys())},
-        frozenset(exported.union(*(each.doubts for each in programs)) - {""}),
-    )
+        defined = {name for program in programs for name in program.functions - program.internal}
+        asked = {name for program in programs for name in program.prototypes}
+        called = defined & {*wanted, *asked}
+    has_labels = any(program.has_labels for program in programs)
+    for program in programs:
+        program.reduce(called, is_closed=bool(called) or has_labels)
+    names = _Names(programs, vocabulary, kept)
+    reduced = [list(names.written(program)) for program in programs]
+    return reduced, {name: new for name in wanted if (new := names.numbers.known(name))}
+
+
+def numbered_c(lexed: Sequence[Token], vocabulary: Vocabulary) -> list[str]:
+    """Every token, with numbers for the names that occur more than once and no list owns.
+
+    A name that occurs once may belong to the outside, as an entry does, so it stays.
+    """
+    pieces: list[tuple[str, str]] = []
+    for token in lexed:
+        if token.kind == "directive" and not token.text.startswith("#include"):
+            pieces += [
+                (str(match.lastgroup), match[0]) for match in IN_DIRECTIVE.finditer(token.text)
+            ]
+        else:
+            pieces.append(("name" if token.kind == "identifier" else token.kind, token.text))
+    times = Counter(text for kind, text in pieces if kind == "name")
+    # A macro that makes text of its argument makes every name count.
+    is_quoted = any(token.kind == "directive" and "#" in token.text[1:] for token in lexed)
+    numbers = Numbers()
+    before = ""
+    written: list[str] = []
+    for kind, text in pieces:
+        owned = vocabulary.members if before in _ACCESS else vocabulary.names
+        is_own = kind == "name" and times[text] > 1 and text not in owned and not is_quoted
+        written.append(numbers.of(text, "\0") if is_own else text)
+        before = text
+    return written
 
 
 class _Program:
     """The tokens of one source in a row; `alive` says which of them remain."""
 
-    def __init__(self, source: Sequence[Token]) -> None:
-        self.kinds: list[TokenKind] = []
-        self.texts: list[str] = []
-        self.partner: list[int] = []
-        self.directives: list[int] = []
-        self.strings: list[int] = []
-        self.items: list[_Item] = []
-        self.macros: dict[str, list[int]] = {}
-        self.needed_macros: set[int] = set()
-        self.declared: list[_Declared] = []
-        self.types: set[str] = set()
-        self.in_namespace = 0
-        self.home_of_pragma: dict[int, int] = {}
-        self.seen_everywhere: Collection[str] = ()
-        self.doubts: set[str] = set()
-        self.is_structured = True
-        # Garbage with a stray # stays as it is: it could come to stand first on its line.
-        vocabulary = {text for _, text in source}
-        is_garbage = not _HASH.isdisjoint(vocabulary) and any(
-            kind == "punctuator" and text in _HASH for kind, text in source
+    def __init__(self, lexed: Sequence[Token], vocabulary: Vocabulary) -> None:
+        self.words = vocabulary
+        # A stray # is garbage: dropping tokens could make it the first on its line.
+        texts = {text for _, text in lexed}
+        is_garbage = not _HASH.isdisjoint(texts) and any(
+            kind == "punctuator" and text in _HASH for kind, text in lexed
         )
-        if not is_garbage and not _CONSTANT_CONDITIONS.isdisjoint(vocabulary):
-            source = _without_disabled(source)
-        if not _DIGRAPHS.keys().isdisjoint(vocabulary):
-            source = [Token(kind, _DIGRAPHS.get(text, text)) for kind, text in source]
-        self._read(source, is_garbage=is_garbage)
+        if not is_garbage and not _CONSTANT_CONDITIONS.isdisjoint(texts):
+            lexed = _without_disabled(lexed)
+        if not _DIGRAPHS.keys().isdisjoint(texts):
+            lexed = [Token(kind, _DIGRAPHS.get(text, text)) for kind, text in lexed]
+        self.kinds: list[TokenKind] = [kind for kind, _ in lexed]
+        self.texts = [text for _, text in lexed]
         self.alive = bytearray(b"\1") * len(self.texts)
-
-        self.functions = {self.texts[each.name] for each in self.items if each.kind == "function"}
-        if not self.is_structured:
-            self.functions |= {text for text in self.texts if text not in _WORDS}
-        self.prototypes = {self.texts[each.name] for each in self.items if each.kind == "prototype"}
-        self.internal = {
-            self.texts[each.name]
-            for each in self.items
-            if each.kind == "function" and self._is_internal(self.texts[each.start : each.name])
+        self.partner = [-1] * len(self.texts)
+        self.directives = {
+            at: _directive(text) for at, (kind, text) in enumerate(lexed) if kind == "directive"
         }
-        self.labels = {self.texts[at][1:-1] for at in self.strings if self._is_label(at)}
-        """What `m.def("name", &f)` calls a function to the outside."""
-        self.entries: set[str] = set()
-        self.exported: set[str] = set()
-        """Names that the outside follows when they change; the names given are shared."""
-        self.export_names: dict[str, str] = {}
-        self.is_closed = False
-        """Whether what is not an entry can only be reached from inside."""
-        self.kept = {text for text in self.texts if _STANDS_IN in text}
+        self.strings = [at for at, kind in enumerate(self.kinds) if kind == "string"]
+        self.macros: dict[str, list[int]] = {}
+        for at in self.directives:
+            if match := _DEFINE.match(self.texts[at]):
+                self.macros.setdefault(match[1], []).append(at)
+        self.is_structured = not is_garbage and self._match_brackets()
+        self.items = list(self._split()) if self.is_structured else [_Item(0, len(self.texts))]
+        functions = [item for item in self.items if item.kind == "function"]
+        self.functions = set().union(
+            *(item.names for item in functions if self.texts[item.stop - 1] == "}")
+        )
+        self.prototypes = set().union(*(item.names for item in functions)) - self.functions
+        if not self.is_structured:
+            self.functions = {*self.texts}
+        self.internal = set().union(*(item.names for item in functions if self._is_internal(item)))
+        self.has_labels = any(self.texts[at - 2 : at] == ["def", "("] for at in self.strings)
 
-    def reduce(self) -> None:
-        """Drop what does not count and name what does."""
-        if self.is_structured:
-            self._drop_statements_without_effect()
-        self._find_declarations()
-        self._drop_unreached()
-        self._blank_messages()
-        self._rename()
+    def reduce(self, entries: Collection[str], *, is_closed: bool) -> None:
+        """Drop what does nothing, and what the entries do not reach if the program is closed."""
+        if not self.is_structured:
+            return
+        self._drop_statements_without_effect()
+        for _ in range(_MOST_ROUNDS):
+            self._reach(entries, is_closed=is_closed)
+            for item in self.items:
+                if not item.live:
+                    self._drop(item.start, item.stop)
+            if not self._drop_empty_groups() | self._drop_unused_texts():
+                return
 
-    def remaining(self) -> tuple[tuple[TokenKind, str], ...]:
-        """The tokens that are left."""
-        return tuple(compress(zip(self.kinds, self.texts, strict=True), self.alive))
-
-    def _is_label(self, string: int) -> bool:
-        return self.texts[string - 2 : string] == ["def", "("]
+    def _drop(self, start: int, stop: int) -> None:
+        """Drop tokens, but not the macros and conditionals among them, which have their own end."""
+        for at in range(start, stop):
+            word, _ = self.directives.get(at, ("pragma", ""))
+            if word == "pragma" or word not in _DIRECTIVES:
+                self.alive[at] = 0
 
     # ---- structure -------------------------------------------------------------------------------
 
-    def _read(self, lexed: Sequence[Token], *, is_garbage: bool) -> None:
-        start = 0
-        self.kinds += [kind for kind, _ in lexed]
-        self.texts += [text for _, text in lexed]
-        stop = len(self.texts)
-        directives = [at for at in range(start, stop) if self.kinds[at] == "directive"]
-        for at in directives:
-            if found := _DEFINE.match(self.texts[at]):
-                self.macros.setdefault(found[1], []).append(at)
-        self.directives += directives
-        self.strings += [at for at in range(start, stop) if self.kinds[at] == "string"]
-        self.partner += [-1] * (stop - start)
-        if not is_garbage and self._match_brackets(start, stop):
-            self._split(start, stop)
-        elif start < stop:
-            self.items.append(_Item(start, stop, "other"))
-            self.is_structured = False
-
-    def _match_brackets(self, start: int, stop: int) -> bool:
+    def _match_brackets(self) -> bool:
         """Find the partner of each bracket; False if they do not fit.
 
         Each branch of a conditional goes on from what was open before it; if each opens as much,
@@ -292,8 +229,7 @@ class _Program:
         opened: _Opened = None
         twins: dict[int, list[int]] = {}
         conditionals: list[tuple[_Opened, list[_Opened]]] = []
-        for at in range(start, stop):
-            text = texts[at]
+        for at, text in enumerate(texts):
             if text in _CLOSING:
                 opened = (at, opened)
             elif text in (")", "]", "}"):
@@ -306,7 +242,7 @@ class _Program:
                     closed += twins.pop(partner[at], ())
                 partner[at], opened = opened
             elif kinds[at] == "directive":
-                word = _word_of_directive(text)
+                word, _ = self.directives[at]
                 if word in _CONDITIONALS:
                     conditionals.append((opened, []))
                 elif word in _ALTERNATIVES and conditionals:
@@ -322,38 +258,38 @@ class _Program:
                             other, mine = other[1], mine[1]
         return opened is None
 
-    def _split(self, start: int, stop: int) -> None:
-        texts, partner, items = self.texts, self.partner, self.items
-        at = first = start
-        while at < stop:
+    def _split(self) -> Iterator[_Item]:
+        texts = self.texts
+        at = first = 0
+        while at < len(texts):
             text = texts[at]
-            if self.kinds[at] == "directive":
+            stop = at + 1
+            if at in self.directives:
                 if at == first:
-                    items.append(_Item(at, at + 1, "directive"))
-                    first = at + 1
+                    yield _Item(at, stop)
+                    first = stop
             elif text == "(" or text == "[":
-                at = partner[at]
+                at = self.partner[at]
             elif text == "{" and self._opens_container(first, at):
-                items.append(_Item(first, at + 1, "open"))
-                first = at + 1
+                yield _Item(first, stop, "open")
+                first = stop
             elif text == "{":
-                end = partner[at]
-                kind, name = self._head(first, at)
-                if kind in ("function", "other"):
-                    items.append(_Item(first, end + 1, kind, name))
-                    first = end + 1
-                at = end
+                at = self.partner[at]
+                item = self._item(first, at + 1, stop - 1)
+                if item.kind in ("function", "other"):
+                    yield item
+                    first = at + 1
             elif text == "}":
                 if first < at:
-                    items.append(_Item(first, at, "other"))
-                items.append(_Item(at, at + 1, "close"))
-                first = at + 1
+                    yield _Item(first, at)
+                yield _Item(at, stop, "close")
+                first = stop
             elif text == ";":
-                items.append(self._statement(first, at + 1))
-                first = at + 1
+                yield self._item(first, stop, at)
+                first = stop
             at += 1
-        if first < stop:
-            items.append(_Item(first, stop, "other"))
+        if first < len(texts):
+            yield _Item(first, len(texts))
 
     def _opens_container(self, first: int, brace: int) -> bool:
         word, second = self.texts[first], self.texts[first + 1]
@@ -362,151 +298,127 @@ class _Program:
         return word == "namespace" or (word == "inline" and second == "namespace")
 
     def _after_template(self, at: int, stop: int) -> int:
-        """Behind the template headers that an item starts with."""
+        """The place behind the template headers that an item starts with."""
         texts = self.texts
         while at + 1 < stop and texts[at] == "template" and texts[at + 1] == "<":
             depth = 0
             at += 1
             while at < stop:
-                text = texts[at]
-                if text == "<":
-                    depth += 1
-                elif text[0] == ">":
-                    depth -= text.count(">")
-                elif text == "(" and self.partner[at] > 0:
-                    at = self.partner[at]
-                at += 1
+                depth += (texts[at] == "<") - texts[at].count(">") * (texts[at][0] == ">")
+                at = self.partner[at] + 1 if texts[at] == "(" else at + 1
                 if depth <= 0:
                     break
         return at
 
-    def _head(self, first: int, stop: int) -> tuple[_ItemKind, int]:
-        """What the body or semicolon behind a head belongs to, and where its name stands."""
-        texts = self.texts
+    def _item(self, first: int, stop: int, head_stop: int) -> _Item:
+        """The item that a body or a semicolon ends, with the names that it declares."""
+        texts, kinds = self.texts, self.kinds
         start = at = self._after_template(first, stop)
-        name = -1
-        has_type_key = False
-        while at < stop:
+        item = _Item(first, stop)
+        if texts[start] in _HEAD_ONLY or (texts[start] == "using" and "=" not in texts[start:stop]):
+            return item
+        is_type = texts[start] in ("typedef", "using")
+        angles = 0
+        in_value = False
+        while at < head_stop:
             text = texts[at]
             if text == "operator":
-                return "other", -1
-            if text == "=":
-                return "variable", -1
-            if text in _TYPE_KEYS:
-                has_type_key = True
-            elif text in _CLOSING:
-                if text == "(" and name < 0 and at > start:
-                    is_name = self.kinds[at - 1] == "identifier"
-                    if is_name and not self._is_attribute(texts[at - 1]):
-                        name = at - 1
-                at = self.partner[at]
+                return _Item(first, stop)
+            if text in _CLOSING:
+                end = self.partner[at]
+                is_name = at > start and kinds[at - 1] == "identifier"
+                if text == "{" and "enum" in texts[start:at]:
+                    item.names |= {
+                        texts[place]
+                        for place in range(at + 1, end)
+                        if texts[place - 1] in ("{", ",") and kinds[place] == "identifier"
+                    }
+                elif text == "(" and texts[at + 1] in ("*", "&") and not in_value:
+                    item.names.add(texts[at + 2])  # a pointer to a function
+                elif text == "(" and is_name and not (in_value or is_type or item.names):
+                    name = at - 1
+                    if not _is_attribute(texts[name]):
+                        # Without a type before it, it is a macro such as PYBIND11_MODULE.
+                        if name == start:
+                            return _Item(first, stop)
+                        while name - 2 > start and texts[name - 1] == "::":
+                            name -= 2
+                        return _Item(first, stop, "function", {texts[name]})
+                in_value = in_value and text != "{"
+                at = end
+            elif text == "=" or text == ":":
+                in_value = True
+            elif text == ",":
+                in_value = False
+            elif text == "<" or text[0] == ">":
+                angles += 1 if text == "<" else -text.count(">")
+            elif text in _TYPE_KEYS:
+                is_type = True
+            elif kinds[at] == "identifier" and not in_value and angles <= 0:
+                is_keyed = at > start and texts[at - 1] in _TYPE_KEYS
+                is_new = text not in self.words.names and texts[at + 1] in _AFTER_NAME
+                if (is_keyed or is_new) and not _is_attribute(text):
+                    item.names.add(text)
             at += 1
-        if name < 0:
-            return ("type" if has_type_key else "variable"), -1
-        # Without a type before it, it is a macro such as PYBIND11_MODULE.
-        return ("function", name) if name > start else ("other", -1)
+        item.kind = "type" if is_type else "variable"
+        return item
 
-    @staticmethod
-    def _is_attribute(word: str) -> bool:
-        return word in _ATTRIBUTES or "LAUNCH_BOUNDS" in word
-
-    def _statement(self, first: int, stop: int) -> _Item:
-        texts = self.texts
-        if stop - first == 1:
-            return _Item(first, stop, "empty")
-        start = self._after_template(first, stop)
-        word = texts[start]
-        if word in ("static_assert", "_Static_assert", "asm", "__asm__"):
-            return _Item(first, stop, "other")
-        if word == "typedef" or (word == "using" and "=" in texts[start:stop]):
-            return _Item(first, stop, "type")
-        if word == "using":
-            return _Item(first, stop, "other")
-        kind, name = self._head(first, stop)
-        if kind == "function":
-            is_prototype = self._takes_parameters(name + 1)
-            return _Item(first, stop, *(("prototype", name) if is_prototype else ("variable",)))
-        return _Item(first, stop, kind)
-
-    def _takes_parameters(self, opening: int) -> bool:
-        """Whether parentheses hold parameters, not arguments of a constructor."""
-        first, second = self.texts[opening + 1 : opening + 3]
-        if first == ")" or first in _TYPE_WORDS:
-            return True
-        kinds = self.kinds[opening + 1 : opening + 3]
-        return kinds[0] == "identifier" and (
-            kinds[1] == "identifier" or second in ("*", "&", "::", "<", "...")
-        )
+    def _is_internal(self, item: _Item) -> bool:
+        """Whether nothing outside can call or read what an item declares."""
+        words = set()
+        for text in self.texts[item.start : item.stop]:
+            if text in ("{", "="):
+                break
+            words.add(text)
+        for macro in words & self.macros.keys():
+            words.update(*(_WORD.findall(self.texts[at]) for at in self.macros[macro]))
+        is_constant = "const" in words and not words & {"*", "__constant__", "extern"}
+        is_hidden = item.kind == "variable" and is_constant
+        return is_hidden or "template" in words or not words.isdisjoint(_INTERNAL)
 
     # ---- code that does nothing ------------------------------------------------------------------
 
-    def _drop(self, start: int, stop: int) -> None:
-        dropped = [at for at in range(start, stop) if self.alive[at]]
-        self.doubts.add(" ".join([self.texts[at] for at in dropped]))
-        for at in dropped:
-            self.alive[at] = 0
-
     def _starts_statement(self, at: int) -> bool:
-        return at == 0 or self.texts[at - 1] in _BOUNDARIES or self.kinds[at - 1] == "directive"
+        return at == 0 or self.texts[at - 1] in _BOUNDARIES or at - 1 in self.directives
 
     def _drop_statements_without_effect(self) -> None:
-        """`"words";`, `(void)x;` and what `if (0)` and `while (false)` guard."""
-        texts, kinds, partner = self.texts, self.kinds, self.partner
-        anchors: list[int] | None = None
+        """Drop `"words";`, `(void)x;` and what `if (0)` and `while (false)` guard."""
+        texts, kinds = self.texts, self.kinds
         for at in [at for at, text in enumerate(texts) if text in _MAY_DO_NOTHING]:
-            text = texts[at]
-            if text != ";" and texts[at - 1 : at + 3 : 2] == ["(", ")"]:
-                if anchors is None:
-                    # Into a block with one of these something outside can jump.
-                    anchors = [
-                        place
-                        for place, text in enumerate(texts)
-                        if text in _ANCHORS or kinds[place] == "directive"
-                    ]
+            if texts[at] != ";":
                 key, body = at - 2, at + 2
-                end = partner[body] if body < len(texts) and texts[body] == "{" else -1
-                if end < 0 or key < 0 or bisect(anchors, body) != bisect(anchors, end):
+                if texts[at - 1 : body : 2] != ["(", ")"] or texts[body : body + 1] != ["{"]:
                     continue
+                end = self.partner[body]
                 has_else = texts[end + 1 : end + 2] == ["else"]
                 if texts[key] == "if" and (has_else or self._starts_statement(key)):
                     self._drop(key, end + 1 + has_else)
                 elif texts[key] == "while" and self._starts_statement(key) and not has_else:
                     self._drop(key, end + 1)
-            elif text == ";" and at:
-                start = at
-                while start > 0 and kinds[start - 1] == "string":
-                    start -= 1
-                if start == at:
-                    if kinds[at - 1] != "identifier" or texts[at - 2 : at - 1] != [")"]:
-                        continue
-                    start -= 1
-                if texts[max(start - 3, 0) : start] == ["(", "void", ")"]:
-                    start -= 3
-                elif kinds[start] != "string":
-                    continue
-                if self._starts_statement(start):
-                    self._drop(start, at + 1)
+                continue
+            start = at
+            while start > 0 and kinds[start - 1] == "string":
+                start -= 1
+            is_text = start < at
+            if not is_text and at > 1 and kinds[at - 1] == "identifier":
+                start -= 1
+            if texts[max(start - 3, 0) : start] == ["(", "void", ")"]:
+                start -= 3
+            elif not is_text:
+                continue
+            if self._starts_statement(start):
+                self._drop(start, at + 1)
 
     def _drop_unused_texts(self) -> bool:
-        """Variables that hold text and are mentioned once: where they are declared."""
-        texts, kinds, alive = self.texts, self.kinds, self.alive
-        found = [each for at in self.strings if alive[at] and (each := self._text_variable(at))]
+        """Drop variables that hold text and are mentioned once: where they are declared."""
+        texts, alive = self.texts, self.alive
+        found = [part for at in self.strings if alive[at] and (part := self._text_variable(at))]
         if not found:
             return False
-        mentions: dict[str, int] = {}
-        for at, text in enumerate(texts):
-            if alive[at]:
-                for word in _WORD.findall(text) if kinds[at] == "directive" else (text,):
-                    mentions[word] = mentions.get(word, 0) + 1
-        open_to_all = {
-            each.start
-            for each in self.items
-            if each.kind == "variable" and each.live and not self.is_closed
-            if not self._is_internal(texts[each.start : each.stop], constant=True)
-        }
-        unused = [
-            each for each in found if mentions[texts[each[2]]] == 1 and each[0] not in open_to_all
-        ]
+        mentions: Counter[str] = Counter()
+        for text, kind in compress(zip(texts, self.kinds, strict=True), alive):
+            mentions.update(_WORD.findall(text) if kind == "directive" else (text,))
+        unused = [part for part in found if mentions[texts[part[2]]] == 1]
         for start, stop, _ in unused:
             self._drop(start, stop)
         return bool(unused)
@@ -522,9 +434,9 @@ class _Program:
         while name > 0 and texts[name] == "]" and self.partner[name] > 0:
             name = self.partner[name] - 1
         start = name
-        while start > 0 and (texts[start - 1] in _TYPE_WORDS or texts[start - 1] in _TEXT_TYPES):
+        while start > 0 and texts[start - 1] in _TEXT_TYPES:
             start -= 1
-        is_declaration = kinds[name] == "identifier" and texts[name] not in _WORDS and start < name
+        is_declaration = kinds[name] == "identifier" and start < name
         if not is_declaration or not self._starts_statement(start):
             return None
         stop = string
@@ -536,133 +448,69 @@ class _Program:
 
     # ---- reachability ----------------------------------------------------------------------------
 
-    def _drop_unreached(self) -> None:
-        """Drop the items and macros that no live one mentions, and what is empty without them."""
-        by_name: dict[str, list[_Item]] = {}
-        for item in self.items:
-            for name in item.names:
-                by_name.setdefault(name, []).append(item)
-        for _ in range(_MOST_ROUNDS):
-            self._reach(by_name)
-            for item in self.items:
-                if not item.live and 1 in self.alive[item.start : item.stop]:
-                    start = item.start
-                    for macro in sorted(self.needed_macros & set(range(start, item.stop))):
-                        self._drop(start, macro)
-                        start = macro + 1
-                    self._drop(start, item.stop)
-            if not self.is_structured:
-                return
-            if not self._drop_empty_groups() | self._drop_unused_texts():
-                return
-
-    def _reach(self, by_name: dict[str, list[_Item]]) -> None:
+    def _reach(self, entries: Collection[str], *, is_closed: bool) -> None:
+        """Find the live items, and drop the macros that no live item mentions."""
         texts, alive = self.texts, self.alive
-        spoken = {word for at in self.strings if alive[at] for word in _WORD.findall(texts[at])}
-        mentioned: set[str] = set()
-        asked: set[str] = set()
+        by_name: dict[str, list[_Item]] = {}
         todo: list[str] = []
-
-        owners = {*by_name, *(each.name for each in self.declared if each.is_type)}
+        asked: set[str] = set()
 
         def visit(item: _Item) -> None:
             item.live = True
             for at in range(item.start, item.stop):
                 text = texts[at]
+                if not alive[at]:
+                    continue
                 if text in by_name or text in self.macros:
                     # `std::min` is not the author's.
-                    is_foreign = at > 1 and texts[at - 1] == "::" and texts[at - 2] not in owners
-                    if alive[at] and not (is_foreign and self.kinds[at - 2] == "identifier"):
+                    is_qualified = at - item.start > 1 and texts[at - 1] == "::"
+                    if not (is_qualified and texts[at - 2] in self.words.names):
                         todo.append(text)
-                elif text[0] == "#" and alive[at] and not text.startswith("#define "):
+                elif at in self.directives and self.directives[at][0] != "define":
                     needs, asks = _words_of_directive(text)
                     todo.extend(needs)
                     asked.update(asks)
 
+        roots = []
         for item in self.items:
             item.live = False
-        for item in self.items:
-            if 1 in alive[item.start : item.stop] and self._is_root(item, spoken):
-                visit(item)
+            for name in item.names:
+                by_name.setdefault(name, []).append(item)
+            is_root = not item.names or not item.names.isdisjoint(entries)
+            is_open = item.kind in ("function", "variable") and not is_closed
+            if is_root or (is_open and not self._is_internal(item)):
+                roots.append(item)
+        for item in roots:
+            visit(item)
+        mentioned: set[str] = set()
         while todo:
             word = todo.pop()
             if word in mentioned:
                 continue
             mentioned.add(word)
             for item in by_name.get(word, ()):
-                if not item.live and 1 in alive[item.start : item.stop]:
+                if not item.live:
                     visit(item)
             for at in self.macros.get(word, ()):
                 if alive[at]:
                     todo.extend(_WORD.findall(texts[at]))
-        self._drop_macros(mentioned, asked)
-
-    def _drop_macros(self, mentioned: set[str], asked: set[str]) -> None:
-        includes = [at for at in self.directives if self.texts[at].startswith("#include")]
-        last_include = includes[-1] if includes else -1
-        self.needed_macros = set()
         for name, places in self.macros.items():
             for at in places:
-                if name in mentioned:
-                    self.needed_macros.add(at)
-                elif name in asked:
-                    self.texts[at] = f"#define {name}"
-                    self.needed_macros.add(at)
-                elif self.alive[at]:
-                    self.alive[at] = 0
-                    # A header may read it; and a number may be a tuner's, for code beside this one.
-                    if at < last_include or _NUMBERED.match(self.texts[at]):
-                        self.doubts.add(self.texts[at])
-        self.needed_macros = {at for at in self.needed_macros if self.alive[at]}
-
-    def _is_root(self, item: _Item, spoken: set[str]) -> bool:
-        texts = self.texts
-        part = texts[item.start : item.stop]
-        match item.kind:
-            case "function":
-                if item.names & self.entries or item.names & spoken:
-                    return True
-                head = part[: item.name - item.start]
-                if not self.is_closed and not self._is_internal(head):
-                    return True
-                return bool({"constructor", "destructor", "used"} & set(head)) or not _nests(part)
-            case "variable":
-                calls = (
-                    text == "(" and texts[at - 1] != "(" and not self._is_attribute(texts[at - 1])
-                    for at, text in enumerate(part, item.start)
-                )
-                is_seen = not self.is_closed and not self._is_internal(part, constant=True)
-                return not item.names or is_seen or any(calls) or not _nests(part)
-            case "type" | "prototype":
-                is_asked = item.kind == "prototype" and bool(item.names & self.exported)
-                return is_asked or not item.names or not _nests(part)
-            case "empty":
-                return False
-            case "directive":
-                return not part[0].startswith("#define ")
-            case _:
-                return True
-
-    def _is_internal(self, head: Iterable[str], *, constant: bool = False) -> bool:
-        """Whether nothing outside can call or read what a head declares."""
-        said = set(head)
-        for macro in said & self.macros.keys():
-            said.update(*(_WORD.findall(self.texts[at]) for at in self.macros[macro]))
-        if constant and "const" in said and not said & {"*", "__constant__", "extern"}:
-            return True
-        return "template" in said or bool(said & _INTERNAL)
+                alive[at] &= name in mentioned or name in asked
+                if name not in mentioned:
+                    texts[at] = f"#define {name}"
 
     def _drop_empty_groups(self) -> bool:
-        """Namespaces and conditionals that hold nothing any more."""
+        """Drop namespaces and conditionals that hold nothing any more."""
         bounds: dict[int, tuple[str, int]] = {
-            each.start: (each.kind, each.stop)
-            for each in self.items
-            if each.kind in ("open", "close")
+            item.start: (item.kind, item.stop)
+            for item in self.items
+            if item.kind in ("open", "close")
         }
         asked: Counter[str] = Counter()
-        for at in self.directives:
-            bounds[at] = (_word_of_directive(self.texts[at]), at + 1)
-            if self.alive[at] and bounds[at][0] != "define":
+        for at, (word, _) in self.directives.items():
+            bounds[at] = (word, at + 1)
+            if self.alive[at] and word != "define":
                 asked.update(_words_of_directive(self.texts[at])[1])
         changed = False
         # Of each group, the places that make it one, as long as nothing stands between them.
@@ -682,560 +530,241 @@ class _Program:
                 opened[-1].append((at, stop))  # only to be asked for once: `#ifndef A`
             elif word in ("endif", "close") and opened:
                 for start, end in (*opened.pop(), (at, stop)):
-                    self._drop(start, end)
+                    self.alive[start:end] = bytes(end - start)
                 changed = True
             else:
                 opened.clear()
         return changed
 
-    # ---- declarations ----------------------------------------------------------------------------
 
-    def _find_declarations(self) -> None:
-        """Every name that an item declares, where it is seen, and whether it surely is one."""
-        self.in_namespace = 0
-        for number, item in enumerate(self.items):
-            if item.kind not in ("directive", "close", "empty"):
-                self._declare(number, item)
-            self.in_namespace += (item.kind == "open") - (item.kind == "close")
+# ---- names ---------------------------------------------------------------------------------------
 
-    def _declare(self, number: int, item: _Item) -> None:
-        texts, kinds, macros = self.texts, self.kinds, self.macros
-        start, stop = item.start, item.stop
-        body = self._after_template(start, stop)
-        signature_end = self.partner[item.name + 1] if item.name >= 0 else -1
-        is_typedef = texts[body] == "typedef" if body < stop else False
-        # A frame is what the innermost bracket holds, `seen` from where its names are; `pending`
-        # says that a declaration is going on in it (and whether surely), `key` that a type's body
-        # is next.
-        frame, key = "top", ""
-        seen: _Level = "global"
-        pending: bool | None = None
-        outer: list[tuple[str, bool | None, str, _Level]] = []
-        expects = False  # a further declarator, behind a comma
 
-        def found(at: int, *, certain: bool, is_type: bool = is_typedef) -> None:
-            name = texts[at]
-            if not certain and _LIBRARY.match(name):
-                return
-            level = seen if at >= body else "local"
-            if level == "global":
-                item.names.add(name)
-            # A library may look for members, and for names in its own namespace, as they are.
-            certain = certain and level != "field" and not (level == "global" and self.in_namespace)
-            self.declared.append(_Declared(name, number, level, certain, is_type))
-            if is_type:
-                self.types.add(name)
+class _Names:
+    """Writes the live tokens of a program: owned names stay, all others are numbered.
 
-        if item.kind == "open":
-            name = texts[stop - 2]
-            if kinds[stop - 2] == "identifier" and name != "namespace" and not _LIBRARY.match(name):
-                self.declared.append(_Declared(name, number, "global", certain=False, is_type=True))
-            return
-        if item.name >= 0:
-            owner = item.name
-            while owner - 2 > start and texts[owner - 1] == "::":
-                owner -= 2
-            item.names.add(texts[owner])
-            if owner == item.name:
-                name = texts[owner]
-                is_sure = not _OVERLOADED.match(name) and not self.in_namespace
-                self.declared.append(_Declared(name, number, "global", is_sure, is_type=False))
+    A name that is seen only inside functions, and not behind an access or before a call, is
+    numbered in each function anew, so that an edit in one leaves the others as they were. The
+    prefix of any other name says what it seems to be.
+    """
 
-        for at in range(start, stop):
-            text = texts[at]
-            kind = kinds[at]
-            before = texts[at - 1] if at > start else ""
-            if kind == "punctuator":
-                if text == ",":
-                    expects = pending is not None and frame in ("top", "class", "block", "for")
-                elif text == ";":
-                    pending, key, expects = None, "", False
-                elif text in _CLOSING:
-                    outer.append((frame, pending, key, seen))
-                    frame = self._frame(at, before, key, declares=pending is not None)
-                    if frame != "enum":
-                        seen = "field" if frame == "class" else "local"
-                    pending, key, expects = None, "", False
-                elif text in (")", "]", "}"):
-                    closed = frame
-                    if outer:
-                        frame, pending, key, seen = outer.pop()
-                    if closed == "block":
-                        pending, key = None, ""
-                    elif closed in ("class", "enum"):
-                        pending, key = True, ""  # `struct A {...} a, *b;`
-                    expects = closed in ("class", "enum")
-                elif text not in _POINTERS:
-                    expects = False
-                continue
-            if kind != "identifier":
-                expects = expects and kind == "directive"
-                continue
-            if text in _WORDS and not (text in _OPENCL_WORDS and self._is_plain_name(at, start)):
-                if text in _TYPE_KEYS and before not in ("<", ",") and key != "enum":
-                    key = "enum" if text == "enum" else "class"
-                expects = expects and text in _TYPE_WORDS
-                continue
-            after = texts[at + 1] if at + 1 < stop else ""
-            if at == item.name or not (
-                after in _AFTER_DECLARED or after in _ATTRIBUTES or after == "final"
-            ):
-                expects = False
-                continue
-            if before and kinds[at - 1] == "identifier":
-                if before in _TYPE_KEYS or before == "typename":
-                    if (
-                        after in ("{", ":", "final", ";")
-                        if before != "typename" and at >= body
-                        else after in (",", ">", "=", ">>")
-                    ):
-                        found(at, certain=True, is_type=True)
-                elif before in ("using", "namespace", "concept"):
-                    if after == "=" or (before == "namespace" and after == "{"):
-                        found(at, certain=True, is_type=True)
-                elif before not in _BEFORE_NO_DECLARATION:
-                    pending = before not in macros
-                    found(at, certain=pending)
-            elif before in _POINTERS:
-                surely = self._declares_behind_pointer(at, start)
-                if surely is None and expects:
-                    surely = pending
-                if surely is not None:
-                    found(at, certain=surely)
-                    pending = surely
-            elif before[:1] == ">" and before[-1] == ">":
-                if self._closes_type(at - 1, start):
-                    found(at, certain=True)
-                    pending = True
-            elif before == ")":
-                if self._ends_attribute(at - 1):
-                    found(at, certain=True)
-                    pending = True
-            elif expects and before in (",", "}"):
-                found(at, certain=bool(pending))
-            elif before == "," and after in (",", ")") and item.name < at < signature_end:
-                # `f(int a, b)` does not compile, and names what it was to take all the same.
-                if text not in self.types and not _KNOWN_TYPE.match(text):
-                    found(at, certain=False)
-            elif frame == "enum":
-                if before in ("{", ",") and after in (",", "=", "}"):
-                    found(at, certain=True)
-            elif frame == "binding" and before in ("[", ","):
-                found(at, certain=True)
-            elif (before == "..." and after in (",", ")", ">", ">>")) or (
-                before in _BOUNDARIES and after == ":" and frame == "block"
-            ):
-                found(at, certain=True)  # a pack, a label
-            elif (frame == "macro" and before in ("(", ",") and after in (",", ")")) or (
-                before == "[" and after == "="
-            ):
-                found(at, certain=False)  # a macro's argument, a lambda's name for a capture
-            expects = False
-
-    def _frame(self, at: int, before: str, key: str, *, declares: bool) -> str:
-        """What the bracket at this place opens."""
-        text = self.texts[at]
-        if text == "[":
-            is_binding = before == "auto" or (
-                before in _POINTERS and self.texts[at - 2 : at - 1] == ["auto"]
-            )
-            return "binding" if is_binding else "bracket"
-        if text == "(":
-            if before in _MACROS_THAT_DECLARE:
-                return "macro"
-            if before in self.macros and (self.is_closed or not self._pastes(before)):
-                return "macro"
-            return "for" if before == "for" else "parentheses"
-        if key and (before != ")" or self._ends_attribute(at - 1)):
-            return key
-        if before in (
-            ")",
-            "const",
-            "noexcept",
-            "override",
-            "else",
-            "do",
-            "try",
-            ";",
-            "}",
-            "mutable",
-        ):
-            return "block"
-        is_value = declares or before in ("=", ",", "(", "return", "[", "]", ">")
-        return "values" if is_value else "block"
-
-    def _pastes(self, macro: str) -> bool:
-        """Whether a macro may make names out of its arguments, for the outside to know."""
-        return any("##" in self.texts[at] for at in self.macros[macro])
-
-    def _is_plain_name(self, at: int, start: int) -> bool:
-        """Whether a word of OpenCL's is a name here, as in `int global;`."""
-        return at > start and self.texts[at + 1 : at + 2] in (
-            [";"],
-            ["="],
-            [","],
-            [")"],
-            ["["],
-            ["("],
-        )
-
-    def _declares_behind_pointer(self, at: int, start: int) -> bool | None:
-        """Of `T * name`: whether it surely is a declaration; None if it is a product."""
-        texts, kinds = self.texts, self.kinds
-        base = at - 1
-        while base > start and (texts[base] in _POINTERS or texts[base] in _QUALIFIERS):
-            base -= 1
-        word = texts[base]
-        if word[0] == ">" and word[-1] == ">":
-            return True if self._closes_type(base, start) else None
-        if word == "(" and texts[at + 1] == ")" and texts[at + 2 : at + 3] in (["("], ["["]):
-            return False if base > start and kinds[base - 1] == "identifier" else None
-        if word == "::":
-            return True  # a pointer to a member
-        if kinds[base] != "identifier" or word in _OTHER_WORDS:
-            return None
-        if word in _TYPE_WORDS and word not in _OPENCL_WORDS:
-            return True
-        while base - 2 >= start and texts[base - 1] == "::":
-            base -= 2
-        before = texts[base - 1] if base > start else ""
-        if before not in _BEFORE_TYPE:
-            is_behind_word = base > start and kinds[base - 1] == "identifier"
-            return False if is_behind_word and before not in _OTHER_WORDS else None
-        is_type = before in _TYPE_WORDS or word in self.types
-        return is_type or bool(_KNOWN_TYPE.match(word))
-
-    def _closes_type(self, at: int, start: int) -> bool:
-        """Whether the `>` here closes template arguments that stand behind a type's name."""
-        texts, kinds = self.texts, self.kinds
-        depth = 0
-        for back in range(at, max(start, at - 120), -1):
-            text = texts[back]
-            if text[0] == ">" and text[-1] == ">":
-                depth += len(text)
-            elif text == "<":
-                depth -= 1
-                if depth == 0:
-                    return kinds[back - 1] == "identifier" and texts[back - 1] != "template"
-            elif text in (";", "}", "&&", "||", "=", "<<<", "?"):
-                return False
-        return False
-
-    def _ends_attribute(self, closing: int) -> bool:
-        opening = self.partner[closing]
-        return opening > 0 and self._is_attribute(self.texts[opening - 1])
-
-    # ---- what remains ----------------------------------------------------------------------------
-
-    def _blank_messages(self) -> None:
-        """Empty the texts of assertions, exceptions and prints."""
-        texts, kinds, partner = self.texts, self.kinds, self.partner
-        vocabulary = set(texts)
-        if not self.strings or not ("<<" in vocabulary or any(map(_TELLERS.match, vocabulary))):
-            return
-        for at, text in enumerate(texts):
-            if text == "(" and at and kinds[at - 1] == "identifier" and partner[at] > 0:
-                if _TELLERS.match(texts[at - 1]):
-                    inside = at + 1 + self._is_label(at + 1)
-                    while inside < partner[at]:
-                        if kinds[inside] == "string":
-                            texts[inside] = '""'
-                        elif texts[inside] == "{":  # a lambda, with code of its own
-                            inside = partner[inside]
-                        inside += 1
-            elif text == "<<":
-                for beside in (at - 1, at + 1):
-                    if 0 <= beside < len(texts) and kinds[beside] == "string":
-                        self.doubts.add(texts[beside])  # it may be a source that is put together
-                        texts[beside] = '""'
-
-    def _rename(self) -> None:
-        """What is left, with the author's names replaced by numbers in the order they come."""
-        texts, kinds, alive = self.texts, self.kinds, self.alive
-        for item in self.items:
-            item.live = 1 in alive[item.start : item.stop]
-        live = [each for each in self.items if each.live]
-        self._keep_foreign(live)
-        everywhere: dict[str, bool] = {}
-        within: dict[int, dict[str, bool]] = {}
-        anywhere: set[str] = set()
-        fields: set[str] = set()
-        field_places: set[tuple[str, int]] = set()
-        types: set[str] = set()
-        shielded = {
-            (each.name, each.item)
-            for each in self.declared
-            if each.level == "field" and _LIBRARY_MEMBER.match(each.name)
-        }
-        for name, number, level, certain, is_type in self.declared:
-            is_kept = name in self.kept or (name, number) in shielded
-            if is_kept or not self.items[number].live:
-                continue
-            table = everywhere if level == "global" else within.setdefault(number, {})
-            table[name] = table.get(name, False) or certain
-            anywhere.add(name)
-            if level == "field":
-                fields.add(name)
-                field_places.add((name, number))
-            if is_type:
-                types.add(name)
-        functions = {
-            texts[each.name] for each in live if each.name > 0 and texts[each.name - 1] != "::"
-        }
-        macros = {name for name, places in self.macros.items() if any(alive[at] for at in places)}
-        macros -= self.kept
-        everywhere.update(dict.fromkeys(macros, True))
-        asked = self._asked_macros() - macros - everywhere.keys()
-        everywhere.update(dict.fromkeys(asked, False))
-        in_macros = {
-            name for at in self.directives if alive[at] for name in _declared_in(texts[at])
-        }
-        anywhere |= macros | asked | in_macros
-        self.seen_everywhere = everywhere.keys()
-
-        # Another function's names: this one does not compile, or a library means something else.
-        strangers = {each for each in anywhere - types if not _LIBRARY.match(each)}
-        self._doubt_arguments_made_text()
-        chosen: dict[int, int] = {}
-        for number, item in enumerate(self.items):
-            if not item.live:
-                continue
-            mine = within.get(number, {})
-            is_member = item.name > 1 and texts[item.name - 1] == "::"
-            for at in range(item.start, item.stop):
-                text = texts[at]
-                if kinds[at] != "identifier" or not alive[at]:
-                    if kinds[at] == "directive":
-                        self.home_of_pragma[at] = number
-                    continue
-                if text in mine:
-                    certain = mine[text]
-                elif text in everywhere:
-                    certain = everywhere[text]
-                elif text in fields or (
-                    text in strangers and texts[at + 1 : at + 2] not in (["("], ["::"], ["<"])
-                ):
-                    certain = False
-                else:
-                    continue
-                before = texts[at - 1] if at > item.start else ""
-                if before in (".", "->"):
-                    if text not in fields or _LIBRARY_MEMBER.match(text):
-                        continue
-                    certain = False
-                elif before == "::" and at - 2 >= item.start and kinds[at - 2] == "identifier":
-                    owner = texts[at - 2]
-                    if owner not in everywhere and owner not in mine:
-                        continue
-                    certain = certain and owner in everywhere
-                elif text in fields and not (text in mine or text in everywhere or is_member):
-                    continue
-                if text in mine and texts[at + 1 : at + 2] == ["("]:
-                    # Unless it is declared just here, a library's function may be meant: the block
-                    # that the name is declared in can be another one.
-                    is_declared = at > item.start and kinds[at - 1] == "identifier"
-                    certain = certain and is_declared and before not in _OTHER_WORDS
-                if not certain:
-                    self.doubts.add(text)
-                is_field = before in (".", "->", "::") or (text, number) in field_places
-                chosen[at] = _EVERYWHERE if is_field or text in everywhere else number
-        shared = {"f": functions, "M": macros, "T": types & everywhere.keys(), "m": fields}
-        self._write(chosen, anywhere, shared, types)
-
-    def _doubt_arguments_made_text(self) -> None:
-        """Macros can paste and quote what they are given, as it is written."""
-        quoting = {
-            name
-            for name, places in self.macros.items()
-            if any("#" in self.texts[at][1:] for at in places)
-        }
-        for at, text in enumerate(self.texts) if quoting else ():
-            if text in quoting and self.texts[at + 1 : at + 2] == ["("]:
-                stop = min(self.partner[at + 1], at + _LONGEST_ARGUMENTS)
-                self.doubts.update(self.texts[at + 2 : stop])
-
-    def _asked_macros(self) -> set[str]:
-        """Names in live conditionals that are neither the compiler's nor a known library's."""
-        asked: set[str] = set()
-        for at in self.directives:
-            found = _DIRECTIVE.match(self.texts[at]) if self.alive[at] else None
-            if found and (found[1] in _CONDITIONALS or found[1] in _ALTERNATIVES):
-                asked.update(_WORD.findall(found[2]))
-        return {each for each in asked - _WORDS if not _RESERVED_MACRO.match(each)}
-
-    def _keep_foreign(self, live: Sequence[_Item]) -> None:
-        """Keep the names that are not the author's to choose: of what others define or call."""
-        texts = self.texts
-        defined = {texts[each.name] for each in live if each.kind == "function"}
-        for item in live:
-            part = texts[item.start : item.stop]
-            if item.kind == "prototype" and part[0] != "template":
-                self.kept |= {texts[item.name]} - defined - self.exported
-            elif item.kind == "variable" and part[0] == "extern":
-                self.kept |= set() if "__shared__" in part else item.names
-            elif not self.is_closed and item.kind == "other":
-                self.kept |= item.names - self.types
-            elif not self.is_closed and item.kind in ("function", "variable"):
-                is_variable = item.kind == "variable"
-                head = part if is_variable else texts[item.start : item.name]
-                if not self._is_internal(head, constant=is_variable):
-                    self.kept |= item.names
-
-    def _write(
-        self,
-        chosen: dict[int, int],
-        anywhere: set[str],
-        shared: dict[str, set[str]],
-        types: set[str],
+    def __init__(
+        self, programs: Sequence[_Program], vocabulary: Vocabulary, kept: frozenset[str]
     ) -> None:
-        """Number the names: those seen everywhere by their kind, the others in each item anew."""
-        texts, alive = self.texts, self.alive
-        directives = {
-            at: list(self._pieces_of_directive(at, anywhere)) for at in self.directives if alive[at]
+        self.words = vocabulary
+        self.kept = kept
+        self.numbers = Numbers()
+        self.defined = {
+            name
+            for program in programs
+            for item in program.items
+            for name in item.names
+            if program.alive[item.start]
         }
-        kept = {text for each in directives.values() for text, home in each if home is None}
-        if any(map(_CANONICAL.match, set(texts))):
-            kept |= {text for at, text in enumerate(texts) if alive[at] and at not in chosen}
-        taken = {each for each in kept if _CANONICAL.match(each)}
-        in_directives = {
-            text for each in directives.values() for text, home in each if home == _EVERYWHERE
-        }
-        prefixes: dict[str, str] = {}
-        for prefix, members in shared.items():
-            for name in members:
-                prefixes.setdefault(name, prefix)
-        names: dict[tuple[int, str], str] = {}
-        counts: Counter[tuple[int, str]] = Counter()
+        """Names of the program's own, even if a library has them as well."""
+        self.shared: dict[str, str] = {}
+        """Names of the whole program, with their prefixes."""
+        self.types: set[str] = set()
+        for program in programs:
+            self._survey(program)
 
-        def canonical(name: str, home: int) -> str:
-            if name in self.exported:
-                number = len(self.export_names) + 1
-                while f"e{number}" in taken:
-                    number += 1
-                return self.export_names.setdefault(name, f"e{number}")
-            if home == _EVERYWHERE or name in in_directives:
-                home, prefix = _EVERYWHERE, prefixes.get(name, "g")
-            else:
-                prefix = "P" if name in types else "v"
-            while (home, name) not in names or names[home, name] in taken:
-                counts[home, prefix] += 1
-                names[home, name] = f"{prefix}{counts[home, prefix]}"
-            return names[home, name]
+    def _survey(self, program: _Program) -> None:
+        texts, alive = program.texts, program.alive
+        ranks = {"M": 4, "T": 3, "f": 2, "m": 1, "g": 0}
 
-        for at in sorted((*chosen, *directives)):
-            if at in chosen:
-                texts[at] = canonical(texts[at], chosen[at])
-            else:
-                texts[at] = "".join(
-                    text if home is None else canonical(text, home) for text, home in directives[at]
-                )
-                alive[at] = bool(texts[at])
-        for at in self.strings:
-            if alive[at] and (word := texts[at][1:-1]) in self.exported:
-                texts[at] = f'"{canonical(word, _EVERYWHERE)}"'
+        def share(name: str, prefix: str) -> None:
+            if ranks[prefix] >= ranks.get(self.shared.get(name, "g"), 0):
+                self.shared[name] = prefix
 
-    def _pieces_of_directive(self, at: int, anywhere: set[str]) -> Iterator[tuple[str, int | None]]:
-        """A directive in pieces, each with where it is a name of the author's, None if it is none.
+        for item in program.items:
+            is_local = item.kind == "function"
+            for at in range(item.start, item.stop):
+                if not alive[at]:
+                    continue
+                text = texts[at]
+                if program.kinds[at] == "directive":
+                    word, rest = _directive(text)
+                    if word != "pragma" or not is_local:
+                        for name in {*_WORD.findall(rest)} - _parameters(text):
+                            share(name, "M" if name in program.macros else "g")
+                elif program.kinds[at] == "identifier":
+                    before = texts[at - 1] if at > item.start else ""
+                    after = texts[at + 1] if at + 1 < item.stop else ""
+                    if text in self._owned(item, before) and text not in self.defined:
+                        continue
+                    if before in _TYPE_KEYS or before in ("typename", "using", "namespace"):
+                        self.types.add(text)
+                        if not is_local:
+                            share(text, "T")
+                    elif after == "(" or after == "<<<":
+                        share(text, "f")
+                    elif before in _ACCESS or after == "::":
+                        share(text, "T" if after == "::" else "m")
+                    elif not is_local:
+                        share(text, "T" if item.kind == "type" and text in item.names else "g")
 
-        A macro's parameters are names of its own, a pragma's are those of the item it stands in.
-        """
-        text = self.texts[at]
-        found = _DIRECTIVE.match(text)
-        word, rest = (found[1], found[2]) if found else ("", "")
+    def _owned(self, item: _Item, before: str) -> frozenset[str]:
+        """The words that stay in a place: members of a type are declared without an access."""
+        is_member = before in _ACCESS or item.kind == "type"
+        return self.words.members if is_member else self.words.names
+
+    def _name(self, name: str, home: str, owned: Collection[str], mine: Collection[str]) -> str:
+        if name in self.kept:
+            return name
+        if name in owned and name not in mine:
+            return name
+        places = ""
+        if STANDS_IN in name:  # in C++ that an f-string puts together
+            places = "".join(_PLACE.findall(name))
+            name = _PLACE.sub("", name).replace(STANDS_IN, "")
+            if not name:
+                return places or self.numbers.of(STANDS_IN, "g")
+        if name in self.shared and (name in self.defined or name not in mine):
+            return self.numbers.of(name, self.shared[name]) + places
+        return self.numbers.of(name, "P" if name in self.types else "v", home) + places
+
+    def written(self, program: _Program) -> Iterator[tuple[TokenKind, str]]:
+        """The canonical tokens of a program."""
+        texts, kinds = program.texts, program.kinds
+        code = _code_strings(program)
+        for number, item in enumerate(program.items):
+            home = f"{id(program)}:{number}"
+            mine = self.defined
+            if item.kind == "function":
+                mine = mine | self._declared(program, item)
+            for at in range(item.start, item.stop):
+                if not program.alive[at]:
+                    continue
+                text = texts[at]
+                kind = kinds[at]
+                if kind == "identifier":
+                    before = texts[at - 1] if at > item.start else ""
+                    owned = self._owned(item, before)
+                    text = self._name(text, home, owned, () if before in _ACCESS else mine)
+                elif kind == "number":
+                    text = self._number(text)
+                elif kind == "character":
+                    text = text if _CHARACTER.match(text) else "''"
+                elif kind == "string":
+                    if at in code:
+                        text = self._in_assembly(text, home)
+                    else:
+                        text = self._string(text, before=texts[at - 1] if at else "")
+                elif kind == "directive":
+                    text = self._directive(text, home, mine)
+                    if not text:
+                        continue
+                yield kind, text
+
+    def _declared(self, program: _Program, item: _Item) -> set[str]:
+        """Owned names that a function declares as variables of its own: `int min = 0;`."""
+        texts = program.texts
+        found: set[str] = set()
+        for at in range(item.start + 1, item.stop):
+            if program.kinds[at] == "identifier" and texts[at] in self.words.names:
+                before = at - 1
+                while before > item.start and texts[before] in _QUALIFIERS:
+                    before -= 1
+                is_plain = texts[at] not in _TYPES | _QUALIFIERS | _SPECIFIERS
+                if texts[before] in _TYPES and is_plain and texts[at + 1 : at + 2] != ["("]:
+                    found.add(texts[at])
+        return found
+
+    def _number(self, text: str) -> str:
+        match = _NUMBER.match(text)
+        assert match
+        value, suffix, rest = match.groups()
+        if not rest:
+            return text
+        if rest[0] == "_":
+            return f"{value}{suffix}_{self.numbers.of(rest, 'u')}"
+        return value or "0"
+
+    def _string(self, text: str, before: str) -> str:
+        if before == "extern" and text in ('"C"', '"C++"'):
+            return text
+        if new := self.numbers.known(text[1:-1]):
+            return f'"{new}"'  # the name under which a function is exported
+        suffix = _SUFFIX.search(text)
+        return f'""_{self.numbers.of(suffix[1], "u")}' if suffix else '""'
+
+    def _in_assembly(self, text: str, home: str) -> str:
+        def write(match: re.Match[str]) -> str:
+            if match["word"]:
+                return self._name(match["word"], home, self.words.texts, ())
+            return match["escape"] or match["number"] or ""
+
+        opening = text.index('"')
+        return text[opening] + _IN_ASSEMBLY.sub(write, text[opening + 1 :])
+
+    def _directive(self, text: str, home: str, mine: Collection[str]) -> str:
+        """The directive under canonical names; "" to drop it."""
+        word, rest = _directive(text)
         is_pragma = word == "pragma"
-        if word in ("warning", "ident", "sccs", "line", "error") or (
+        if word in _SILENT_DIRECTIVES or (
             is_pragma
-            and (_SILENT_PRAGMA.match(text) or not _PRAGMAS & set(_WORD.findall(rest)[:1]))
+            and (_SILENT_PRAGMA.match(text) or _PRAGMAS.isdisjoint(_WORD.findall(rest)[:1]))
         ):
-            self.doubts.add(text)
-            if word == "error":
-                yield "#error", None
-            return
-        if word.startswith(("include", "import")):
-            yield text, None
-            return
-        home = self.home_of_pragma.get(at, _EVERYWHERE) if is_pragma else _EVERYWHERE
-        definition = _DEFINE.match(text)
-        parameters = set(_WORD.findall(definition[2] or "")) if definition else set()
-        is_telling = definition and ("<<" in text or any(map(_TELLERS.match, _WORD.findall(text))))
-        depth = 0
+            return ""
+        if word not in _DIRECTIVES:
+            return "#error"
+        is_include = word.startswith(("include", "import"))
+        texts = self.words.texts if is_pragma or is_include else frozenset()
+        is_code = bool(texts) or not _TAKES_CODE.isdisjoint(_WORD.findall(rest))
+        parameters = _parameters(text)
         before = ""
-        for match in IN_DIRECTIVE.finditer(text):
+        written = [f"#{word}"]
+        for match in IN_DIRECTIVE.finditer(text, text.index(word) + len(word)):
             piece = match[0]
-            is_own = False
-            if match.lastgroup == "literal" and is_telling and piece.endswith('"'):
-                piece = '""'
-            elif match.lastgroup == "name" and match.start() > 1 and piece not in _WORDS:
-                if is_pragma:
-                    is_named = depth > 0 or before in ("unroll", "nounroll")
-                    # The launch line of ours names the problem's dimensions and the macros.
-                    own = self.macros if rest.startswith("kernelcast") else anywhere
-                    is_own = is_named and piece in own
-                elif piece in parameters:
-                    is_own = before not in (".", "->")
-                elif piece in anywhere:
-                    is_own = before not in (".", "->") or not _LIBRARY_MEMBER.match(piece)
-                elif definition:
-                    is_own = self.is_closed and _is_pasted(text, match.span())
-                    is_own = is_own and not _LIBRARY.match(piece)
-                if is_own and piece not in parameters and piece not in self.macros:
-                    self.doubts.add(piece)
-            elif piece == "(":
-                depth += 1
-            elif piece == ")":
-                depth -= 1
-            mine = _EVERYWHERE if piece in self.seen_everywhere else home
-            if piece in parameters:
-                mine = -at
-            yield piece, mine if is_own else None
+            if match.lastgroup == "literal":
+                piece = self._in_assembly(piece, home) if is_code and '"' in piece else '""'
+            elif match.lastgroup == "number":
+                piece = self._number(piece)
+            elif match.lastgroup == "name":
+                if piece in parameters:
+                    piece = self.numbers.of(piece, "v", text)
+                elif piece not in texts:
+                    is_member = before in _ACCESS
+                    owned = self.words.members if is_member else self.words.names
+                    piece = self._name(piece, home, owned, mine if is_pragma else ())
             if not piece.isspace():
                 before = "->" if (before, piece) == ("-", ">") else piece
-        if "#" in text[1:]:  # names that are pasted or made into strings
-            self.doubts.update(_WORD.findall(text))
+            written.append(piece)
+        return "".join(written)
 
 
-def _declared_in(text: str) -> set[str]:
-    """What a macro's body seems to declare: `int i`, `using A`."""
-    found: set[str] = set()
-    if text.startswith("#define "):
-        expects = False
-        for match in IN_DIRECTIVE.finditer(text):
-            piece = match[0]
-            if piece in _TYPE_WORDS - _QUALIFIERS or piece in ("using", "struct"):
-                expects = piece not in ("static", "inline", "extern", "constexpr", "typename")
-            elif match.lastgroup == "name":
-                if expects and piece not in _WORDS and not _LIBRARY.match(piece):
-                    found.add(piece)
-                expects = expects and piece in _QUALIFIERS
-            elif piece not in _POINTERS and not piece.isspace():
-                expects = False
+def _code_strings(program: _Program) -> set[int]:
+    """The places of strings that are assembly, pragmas or attributes."""
+    found: set[int] = set()
+    for at, text in enumerate(program.texts):
+        if text in _TAKES_CODE:
+            opening = at + 1
+            while program.texts[opening : opening + 1] in (["volatile"], ["__volatile__"]):
+                opening += 1
+            if program.texts[opening : opening + 1] == ["("]:
+                found.update(range(opening, program.partner[opening]))
     return found
 
 
-def _is_pasted(text: str, span: tuple[int, int]) -> bool:
-    return text[: span[0]].rstrip().endswith("##") or text[span[1] :].lstrip().startswith("##")
+def _is_attribute(word: str) -> bool:
+    return word in _ATTRIBUTES or "LAUNCH_BOUNDS" in word
 
 
-def _word_of_directive(text: str) -> str:
-    found = _DIRECTIVE.match(text)
-    return found[1] if found else ""
+def _directive(text: str) -> tuple[str, str]:
+    """The word of a directive and what follows it."""
+    match = _DIRECTIVE.match(text)
+    return (match[1], match[2]) if match else ("", "")
 
 
-def _nests(part: Iterable[str]) -> bool:
-    """Whether the conditionals in an item end in it."""
-    depth = 0
-    for text in part:
-        if text[0] == "#" and (found := _DIRECTIVE.match(text)):
-            depth += (found[1] in _CONDITIONALS) - (found[1] == "endif")
-            if depth < 0 or (depth == 0 and found[1] in _ALTERNATIVES):
-                return False
-    return depth == 0
+def _parameters(text: str) -> set[str]:
+    """The parameters of the macro that a directive defines."""
+    match = _DEFINE.match(text)
+    return set(_WORD.findall(match[2] or "")) if match else set()
 
 
 def _words_of_directive(text: str) -> tuple[list[str], list[str]]:
     """The names a directive needs, and those of which it only asks whether they are macros."""
-    found = _DIRECTIVE.match(text)
-    word, rest = (found[1], found[2]) if found else ("", "")
+    word, rest = _directive(text)
     if word in _ASKS_ONLY:
         return [], _WORD.findall(rest)
     return _WORD.findall(_DEFINED.sub("", rest)), _DEFINED.findall(rest)
@@ -1247,37 +776,25 @@ def _without_disabled(lexed: Sequence[Token]) -> Sequence[Token]:
     opened: list[str] = []
     skipped = 0
     for token in lexed:
-        found = _DIRECTIVE.match(token.text) if token.kind == "directive" else None
-        word, rest = (found[1], found[2].strip()) if found else ("", "")
-        if word in _CONDITIONALS:
-            state = "kept"
-            if skipped:
-                state = "inside"
-            elif word == "if" and rest in ("0", "false"):
-                state = "off"
-            elif word == "if" and rest in ("1", "true"):
-                state = "on"
-            opened.append(state)
-            skipped += state in ("inside", "off")
-            if state == "kept":
-                kept.append(token)
-        elif word in _ALTERNATIVES or word == "endif":
-            if not opened:
-                return lexed
-            state = opened[-1]
-            if word == "endif":
-                opened.pop()
-                skipped -= state in ("inside", "off", "done")
-            elif state == "on":
-                opened[-1] = "done"
-                skipped += 1
-            elif state == "off":
-                opened[-1] = "on" if word == "else" else "kept"
-                skipped -= 1
-                if word != "else":
-                    kept.append(Token("directive", f"#{word.removeprefix('el')} {rest}"))
-            if state == "kept":
-                kept.append(token)
-        elif not skipped:
+        word, rest = _directive(token.text) if token.kind == "directive" else ("", "")
+        ends = word in _ALTERNATIVES or word == "endif"
+        if ends and not opened:
+            return lexed
+        state = opened.pop() if ends else ""
+        skipped -= state in _SKIPPED
+        is_shown = not skipped and state in ("", "plain")
+        if word in _CONDITIONALS or (word in _ALTERNATIVES and state == "off"):
+            is_constant = word in ("if", "elif") and not skipped
+            new = _CONSTANTS.get(rest.strip(), "plain") if is_constant else "plain"
+            new = "on" if word == "else" else new
+            if new == "plain" and state == "off" and not skipped:
+                kept.append(Token("directive", f"#{word.removeprefix('el')} {rest}"))
+            is_shown = is_shown and new == "plain"
+            opened.append(new)
+        elif word in _ALTERNATIVES:
+            opened.append("done" if state == "on" else state)
+        if word in _CONDITIONALS or word in _ALTERNATIVES:
+            skipped += opened[-1] in _SKIPPED
+        if is_shown:
             kept.append(token)
     return lexed if opened else kept

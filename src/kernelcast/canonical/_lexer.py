@@ -16,11 +16,6 @@ from typing import Literal, NamedTuple
 TokenKind = Literal["identifier", "number", "string", "character", "punctuator", "directive"]
 
 
-def words(text: str) -> frozenset[str]:
-    """A vocabulary that is written as one text."""
-    return frozenset(text.split())
-
-
 class Token(NamedTuple):
     """One lexical unit; a preprocessor directive is a single token."""
 
@@ -115,10 +110,13 @@ _RAW_OPENING = re.compile(r'"([^ ()\\\t\v\f\n]{0,16})\(')
 CLOSED_LITERAL = re.compile(rf'{_PREFIX}R"|(?:{_CLOSED_STRING}|{_CLOSED_CHARACTER})\Z')
 
 
-# What a printed directive consists of, for those who rewrite names in one.
+# The pieces of a printed directive.
 IN_DIRECTIVE = re.compile(
-    rf"(?P<literal>{_PREFIX}R\"(?s:.*)|{_STRING}|{_CHARACTER})|(?P<name>{_NAME})|{_NUMBER}|\s+|."
+    rf"(?P<literal>{_PREFIX}R\"(?s:.*)|{_STRING}|{_CHARACTER})|(?P<name>{_NAME})"
+    rf"|(?P<number>{_NUMBER})|\s+|."
 )
+# Stands for an expression in an f-string that holds C++, with its number behind it.
+STANDS_IN = "\ue000"
 
 
 def lex_c(source: str) -> tuple[Token, ...]:

@@ -1,0 +1,81 @@
+"""The closed vocabulary: the only names that canonical source may keep.
+
+Each file of `vocabulary/` is one word a line. A word that starts with a dot stays only behind `.`,
+`->` and `::`, and as a keyword of a call in Python; any other stays wherever it stands.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+_FOLDER = Path(__file__).parent / "vocabulary"
+_C = ("c", "cpp", "openmp", "simd")
+_GPU = (*_C, "cuda", "cub", "cute", "pytorch", "pytorch_cpp")
+_LISTS = {
+    "cpp": _C,
+    "cuda": _GPU,
+    "hip": (*_GPU, "hip"),
+    "opencl": ("c", "opencl"),
+    "python": ("python", "pytorch", "triton"),
+    "triton": ("python", "pytorch", "triton"),
+}
+_TEXTS = ("assembly", "headers", "pragmas")
+
+
+class Vocabulary(NamedTuple):
+    """The words that the language and its libraries own."""
+
+    names: frozenset[str]
+    members: frozenset[str]
+    """Words that stay behind an access only; `names` stay there as well."""
+    texts: frozenset[str]
+    """Words inside assembly, pragmas and header names."""
+    strings: frozenset[str]
+    """Whole strings that Python may keep, such as devices and compiler flags."""
+
+
+def words(text: str) -> frozenset[str]:
+    """A set of words that is written as one text."""
+    return frozenset(text.split())
+
+
+@cache
+def vocabulary(language: str) -> Vocabulary:
+    """The vocabulary of a kernel language."""
+    listed = {word for name in _LISTS[language] for word in _read(name)}
+    names = {word for word in listed if not word.startswith(".")}
+    return Vocabulary(
+        names=frozenset(names),
+        members=frozenset(names | {word[1:] for word in listed if word.startswith(".")}),
+        texts=frozenset(word for name in _TEXTS for word in _read(name)),
+        strings=frozenset(_read("strings")),
+    )
+
+
+def _read(name: str) -> list[str]:
+    return (_FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+
+
+class Numbers:
+    """Numbers for names in the order in which they first appear.
+
+    A name has one number in each home: the whole program is home "", a function is its own.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, str], str] = {}
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def of(self, name: str, prefix: str, home: str = "") -> str:
+        """The canonical name: `prefix` and a number."""
+        if (home, name) not in self._names:
+            self._counts[home, prefix] += 1
+            self._names[home, name] = f"{prefix}{self._counts[home, prefix]}"
+        return self._names[home, name]
+
+    def known(self, name: str) -> str | None:
+        """The canonical name of a name of the whole program, if it has one."""
+        return self._names.get(("", name))
