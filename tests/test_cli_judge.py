@@ -156,7 +156,7 @@ def test_a_search_is_replayed() -> None:
     assert result.exit_code == 0, result.output
     assert "Recorded searches: measurements saved" in result.stdout
     measure_all = next(line for line in result.stdout.splitlines() if "measure_all" in line)
-    assert [cell.strip() for cell in measure_all.split("│")[2:5]] == ["0", "1", "0"]
+    assert measure_all.split()[1:4] == ["0", "1", "0"]
 
 
 @pytest.mark.parametrize("command", ["eval", "replay"])

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
 from kernelcast import plugins
 from kernelcast.cli.common import (
@@ -26,10 +23,12 @@ from kernelcast.cli.common import (
     trust_options,
 )
 from kernelcast.errors import SetupError
-from kernelcast.judge.comparison import ADVISED_SEEDS, Comparison, Cost, Paired, Plan, run_plan
+from kernelcast.judge.comparison import ADVISED_SEEDS, Plan, run_plan
 from kernelcast.parts import KINDS, read_run
 from kernelcast.problems import load_problem
 from kernelcast.report.figures import draw_comparison
+from kernelcast.report.judged import comparison_report
+from kernelcast.report.tables import write_json
 from kernelcast.store import Store
 from kernelcast.tape import Tape
 from kernelcast.types import Proposals
@@ -135,7 +134,7 @@ def compare(
     farm = plugins.build("farm", spec.components["farm"], backend=backend)
     try:
         with Store.open(folder / "store.db") as store:
-            found = run_plan(
+            comparison = run_plan(
                 plan,
                 farm,
                 store,
@@ -144,19 +143,18 @@ def compare(
             )
     finally:
         farm.close()
-    facts = {"device": farm.device.id, "vary": kind, **_facts(found, device_usd_per_hour)}
-    if found.seeds:
-        curves = {arm: [run.curve for run in found.of(arm)] for arm in plan.arms}
-        title = f"{plan.problem.name}: {measurements} measurements, {len(found.seeds)} seeds"
-        figure = draw_comparison(curves, found.baseline, folder / "compare.png", title)
-        facts["figure"] = str(figure.resolve())
-    (folder / "compare.json").write_text(json.dumps(facts, indent=1) + "\n")
+    report = comparison_report(comparison, farm.device.id, kind, device_usd_per_hour)
+    if comparison.seeds:
+        curves = {arm: [run.curve for run in comparison.of(arm)] for arm in plan.arms}
+        title = f"{plan.problem.name}: {measurements} measurements, {len(comparison.seeds)} seeds"
+        figure = draw_comparison(curves, comparison.baseline, folder / "compare.png", title)
+        report.facts["figure"] = str(figure.resolve())
+    write_json(folder / "compare.json", report.facts)
+    report.show(OUT, as_json=as_json)
     if as_json:
-        click.echo(json.dumps(facts))
         return
-    _print(found, facts, device_usd_per_hour)
     OUT.print(f"written to {folder}: compare.json, compare.png, store.db")
-    if not found.complete:
+    if not comparison.complete:
         OUT.print("to go on: the same command again")
 
 
@@ -183,119 +181,3 @@ def _arms(vary: str | None, texts: Sequence[str]) -> tuple[plugins.Kind, dict[st
     if len(set(names)) < max(2, len(arms)):
         raise SetupError(f"{option}: name two arms or more, none of them twice")
     return kind, dict(zip(names, stated, strict=True))
-
-
-def _facts(found: Comparison, device_usd_per_hour: float) -> dict[str, Any]:
-    arms = {}
-    for arm in found.plan.arms:
-        runs = found.of(arm)
-        logs = [run.log2_speedup for run in runs]
-        arms[arm] = {
-            "speedups": [round(2.0**log2, 4) for log2 in logs],
-            "geometric_mean": round(2.0 ** (sum(logs) / len(logs)), 4) if logs else None,
-            "considered": sum(run.considered for run in runs),
-            "measured": sum(run.measured for run in runs),
-            **_costs([run.cost for run in runs], device_usd_per_hour),
-            "cost_is_an_upper_bound": any(run.unknown for run in runs),
-            "runs": [run.run for run in runs],
-        }
-    pairs = []
-    for arm in found.challengers:
-        equal = {
-            "equal_measurements": found.at_equal_measurements(arm),
-            "equal_cost": found.at_equal_cost(arm, device_usd_per_hour),
-        }
-        told = {name: _pair_facts(pair, arm, found.baseline) for name, pair in equal.items()}
-        pairs.append({"arm": arm, "against": found.baseline, **told})
-    return {
-        "problem": found.plan.problem.name,
-        "measurements": found.plan.measurements,
-        "seeds": len(found.seeds),
-        "complete": found.complete,
-        "device_usd_per_hour": device_usd_per_hour,
-        "arms": arms,
-        "pairs": pairs,
-    }
-
-
-def _costs(costs: list[Cost], device_usd_per_hour: float) -> dict[str, float]:
-    """Means over the runs."""
-    several = max(1, len(costs))
-    return {
-        "device_s": round(sum(each.device_s for each in costs) / several, 3),
-        "forecast_usd": round(sum(each.forecast_usd for each in costs) / several, 6),
-        "proposal_usd": round(sum(each.proposal_usd for each in costs) / several, 6),
-        "total_usd": round(sum(each.usd(device_usd_per_hour) for each in costs) / several, 6),
-    }
-
-
-def _pair_facts(pair: Paired, arm: str, against: str) -> dict[str, Any]:
-    figures = {"gain": pair.mean, "low": pair.low, "high": pair.high}
-    return {
-        # What is unknown is null: neither NaN nor infinity is JSON.
-        **{
-            name: round(2.0**log2, 4) if math.isfinite(log2) else None
-            for name, log2 in figures.items()
-        },
-        "log2_differences": [round(each, 4) for each in pair.differences],
-        "won": pair.wins,
-        "tied": pair.ties,
-        "lost": pair.losses,
-        "verdict": pair.verdict(arm, against),
-    }
-
-
-def _print(found: Comparison, facts: Mapping[str, Any], device_usd_per_hour: float) -> None:
-    pairs = {pair["arm"]: pair for pair in facts["pairs"]}
-    counts = f"{facts['seeds']} of {found.plan.seeds} seeds, {facts['measurements']} measurements"
-    table = _table(
-        f"{facts['problem']} on {facts['device']}, equal measurements ({counts})",
-        ("best speedup", f"over {found.baseline}", "won, tied, lost", "considered"),
-    )
-    dear = _table(
-        f"total cost a run, the device at ${device_usd_per_hour:g} an hour",
-        ("device s", "forecasts $", "proposals $", "total $", f"over {found.baseline} at equal $"),
-    )
-    for arm, row in facts["arms"].items():
-        pair = pairs.get(arm)
-        best = "" if row["geometric_mean"] is None else f"{row['geometric_mean']:.3f}x"
-        table.add_row(
-            arm,
-            best,
-            _ratio(pair and pair["equal_measurements"]),
-            _counts(pair and pair["equal_measurements"]),
-            f"{row['considered'] / max(1, facts['seeds']):.0f}",
-        )
-        bound = "at most " if row["cost_is_an_upper_bound"] else ""
-        dear.add_row(
-            arm,
-            f"{row['device_s']:.1f}",
-            f"{row['forecast_usd']:.4f}",
-            f"{row['proposal_usd']:.4f}",
-            f"{bound}{row['total_usd']:.4f}",
-            _ratio(pair and pair["equal_cost"]),
-        )
-    for each in (table, dear):
-        OUT.print(each)
-    for pair in pairs.values():
-        for where in ("equal_measurements", "equal_cost"):
-            told = f"at {where.replace('_', ' ')}: {pair[where]['verdict']}"
-            OUT.print(told, style="bold")
-
-
-def _table(title: str, columns: tuple[str, ...]) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("arm")
-    for column in columns:
-        table.add_column(column, justify="right")
-    return table
-
-
-def _ratio(pair: Mapping[str, Any] | None) -> str:
-    if pair is None or pair["low"] is None:
-        return ""
-    return f"{pair['gain']:.3f}x [{pair['low']:.3f}, {pair['high']:.3f}]"
-
-
-def _counts(pair: Mapping[str, Any] | None) -> str:
-    return f"{pair['won']}, {pair['tied']}, {pair['lost']}" if pair else ""

@@ -30,6 +30,7 @@ from kernelcast.parts import read_run
 from kernelcast.policies import Selective
 from kernelcast.problems import load_problem
 from kernelcast.protocols import Forecaster
+from kernelcast.report.tables import NO_EXPERIENCE
 from kernelcast.types import (
     SMALLEST_CLAIM_LOG2,
     Candidate,
@@ -41,7 +42,6 @@ from kernelcast.types import (
 )
 
 _BAR = 30
-NO_EXPERIENCE = "No measured kernel like these is known: this forecast is close to a prior."
 _ADVICE = {
     "measure": "measure it",
     "drop": "drop it, unmeasured",

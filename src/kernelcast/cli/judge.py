@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -13,10 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import click
-from rich.box import SIMPLE
 from rich.progress import Progress
 from rich.progress import track as track_progress
-from rich.table import Table
 
 from kernelcast import dataset, plugins
 from kernelcast.certainty import consult
@@ -33,9 +29,7 @@ from kernelcast.errors import ModelError, SetupError
 from kernelcast.events import ComponentSpec
 from kernelcast.forecasters.llm import LlmForecaster
 from kernelcast.judge.evaluation import (
-    SCORES,
     Answer,
-    Estimate,
     Evaluation,
     Questions,
     answered,
@@ -48,13 +42,14 @@ from kernelcast.judge.evaluation import (
 )
 from kernelcast.judge.replaying import Arm, Replayed, replay_search, replay_space, summarise
 from kernelcast.report.figures import draw_evaluations, draw_found
+from kernelcast.report.judged import evaluation_report, replay_report
+from kernelcast.report.tables import write_json
 from kernelcast.report.terminal import printable
 from kernelcast.store import Store
 from kernelcast.types import Forecast, Query, Resource
 
 _ANSWERS = Path(".kernelcast/answers.jsonl")
-# Only for the estimate. Source text has about so many characters a token; the models of the paper
-# wrote 222 to 20,900 tokens an answer.
+# For the estimate only. The models of the paper wrote 222 to 20,900 tokens per answer.
 _CHARACTERS_A_TOKEN = 3.0
 _TYPICAL_OUTPUT_TOKENS = 2000
 
@@ -144,73 +139,53 @@ def evaluate_forecasters(
             answers = ask(make, watched)
         evaluations.append(evaluate(answers, BINS[bins]))
     evaluations.append(evaluate(hindsight(answers), BINS[bins]))
-    facts = [_facts(each) for each in evaluations]
+    report = evaluation_report(evaluations, rows.name, anchor)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "eval.json").write_text(json.dumps(facts, indent=1) + "\n")
+        write_json(out / "eval.json", report.facts["evaluations"])
         title = f"{rows.name}, anchored at the {anchor}: forecasts against what was measured"
         draw_evaluations(evaluations, out / "eval.png", title)
-    if as_json:
-        click.echo(json.dumps({"rows": rows.name, "anchor": anchor, "evaluations": facts}))
-        return
-    _print(evaluations)
-    if out is not None:
+    report.show(OUT, as_json=as_json)
+    if out is not None and not as_json:
         OUT.print(f"written to {out}: eval.json, eval.png")
 
 
-# ------------------------------------------------------------------------------ asking a model
-
-
 def _ask_model(
-    spec: ComponentSpec,
-    tape: Path,
-    questions: Sequence[Questions],
-    *,
-    yes: bool,
-    quiet: bool,
+    spec: ComponentSpec, tape: Path, questions: Sequence[Questions], *, yes: bool, quiet: bool
 ) -> list[Answer]:
-    """The answers on the tape, and after consent those that are missing, which are added to it."""
+    """Return the answers on the tape; after consent, ask for those that are missing."""
+    options = {**spec.options, "cassette": str(tape)}
     replayed, forecaster = (
         plugins.build(
-            "forecaster",
-            ComponentSpec(
-                name="llm",
-                options={**spec.options, "cassette": str(tape), "cassette_mode": mode},
-            ),
+            "forecaster", ComponentSpec(name="llm", options={**options, "cassette_mode": mode})
         )
         for mode in ("replay", "record")
     )
     queries = asked_queries(questions)
-    told: dict[int, Forecast] = {}
+    forecasts: dict[int, Forecast] = {}
     for at, query in enumerate(queries):
         with contextlib.suppress(ModelError):
-            (told[at],) = consult(replayed, [query])
-    missing = [at for at in range(len(queries)) if at not in told]
+            (forecasts[at],) = consult(replayed, [query])
+    missing = {at: query for at, query in enumerate(queries) if at not in forecasts}
     if missing:
-        wanted = [queries[at] for at in missing]
+        unasked = list(missing.values())
         ERR.print(
-            f"{len(queries)} kernels, {len(told)} of them answered in {tape} before.\n"
-            f"{_estimate(forecaster, wanted)}",
+            f"{len(queries)} kernels, {len(forecasts)} of them answered in {tape} before.\n"
+            f"{_estimate(forecaster, unasked)}",
         )
         if not yes:
-            click.confirm(
-                printable(f"Ask {spec.options['model']} about {len(missing)}?"),
-                abort=True,
-                err=True,
-            )
-        with Progress(
-            *Progress.get_default_columns(), console=ERR, transient=True, disable=quiet
-        ) as progress:
+            question = printable(f"Ask {spec.options['model']} about {len(missing)}?")
+            click.confirm(question, abort=True, err=True)
+        with Progress(console=ERR, transient=True, disable=quiet) as progress:
             task = progress.add_task("asking", total=len(missing))
-            found = ask_at_once(forecaster, wanted, lambda: progress.advance(task))
-        told |= dict(zip(missing, found, strict=True))
-    return answered(questions, [told[at] for at in range(len(queries))])
+            answers = ask_at_once(forecaster, unasked, lambda: progress.advance(task))
+        forecasts |= zip(missing, answers, strict=True)
+    return answered(questions, [forecasts[at] for at in range(len(queries))])
 
 
 def _estimate(forecaster: LlmForecaster, queries: Sequence[Query]) -> str:
-    """What the answers will cost, as a rule and at most."""
+    """Say what the answers will cost, typically and at most."""
     read = written = 0.0
-    for request in (each for query in queries for each in forecaster.requests(query)):
+    for request in (request for query in queries for request in forecaster.requests(query)):
         characters = sum(len(message["content"]) for message in request.messages)
         read += request.samples * characters / _CHARACTERS_A_TOKEN
         written += request.samples * min(_TYPICAL_OUTPUT_TOKENS, request.max_output_tokens)
@@ -222,81 +197,6 @@ def _estimate(forecaster: LlmForecaster, queries: Sequence[Query]) -> str:
         return f"{usual}; {bound}; {unpriced}."
     usd = price.usd(round(read), round(written))
     return f"{usual}, ${usd:.2f}; {bound}, ${most[Resource.FORECAST_USD]:.2f} ({price.source})."
-
-
-# ------------------------------------------------------------------------------------- telling
-
-
-def _facts(evaluation: Evaluation) -> dict[str, Any]:
-    def numbers(estimate: Estimate) -> list[float | None]:
-        # What is undefined is null: NaN is no JSON.
-        figures = (estimate.value, estimate.low, estimate.high)
-        return [round(each, 5) if math.isfinite(each) else None for each in figures]
-
-    return {
-        "forecaster": evaluation.forecaster,
-        "kernels": evaluation.kernels,
-        "timed": evaluation.timed,
-        "problems": evaluation.groups,
-        "scores": {name: numbers(each) for name, each in evaluation.scores.items()},
-        "loss_by_share_measured": {
-            f"{share:g}": numbers(each) for share, each in evaluation.regret.items()
-        },
-        "reliability": [[round(each, 5) for each in row] for row in evaluation.reliability],
-        "risk_coverage": {
-            f"{share:g}": round(risk, 5) for share, risk in _risks(evaluation).items()
-        },
-        "unparsed": evaluation.unparsed,
-        "usage": evaluation.usage.model_dump(),
-    }
-
-
-def _risks(evaluation: Evaluation) -> dict[float, float]:
-    """Mean half-Brier of the surest forecasts, by the share of them that is kept."""
-    curve = evaluation.risk_coverage
-    if not curve.risk.size:
-        return {}
-    ends = {share: math.ceil(share * curve.risk.size) - 1 for share in (0.25, 0.5, 0.75, 1.0)}
-    return {share: float(curve.risk[end]) for share, end in ends.items()}
-
-
-def _print(evaluations: Sequence[Evaluation]) -> None:
-    first = evaluations[0]
-    counts = f"{first.kernels:,} recorded kernels ({first.timed:,} timed), {first.groups} problems"
-    table = Table(title=counts, title_justify="left", box=SIMPLE)
-    table.add_column("score", no_wrap=True)
-    for each in evaluations:
-        table.add_column(each.forecaster, justify="right")
-    for name in SCORES:
-        table.add_row(name, *(str(each.scores[name]) for each in evaluations))
-    for share, loss in first.regret.items():
-        if math.isfinite(loss.value) and share < 1.0:
-            losses = (str(each.regret[share]) for each in evaluations)
-            table.add_row(f"loss at {share:.0%}", *losses)
-    for share in _risks(first):
-        risks = (f"{_risks(each)[share]:.3f}" for each in evaluations)
-        table.add_row(f"risk at {share:.0%}", *risks)
-    OUT.print(table)
-    for each in evaluations:
-        buckets = ", ".join(
-            f"{claimed:.2f} claimed {right:.2f} right ({count})"
-            for claimed, right, count in each.reliability
-        )
-        OUT.print(f"reliability of {each.forecaster}: {buckets or 'nothing timed'}")
-        if each.usage.tokens:
-            bound = "at most " if each.usage.unknown else ""
-            OUT.print(
-                f"{each.forecaster} read {bound}{each.usage.input_tokens:,} and wrote "
-                f"{each.usage.output_tokens:,} tokens for ${each.usage.usd:.4f}; "
-                f"{each.unparsed} answers could not be read and count as knowing nothing",
-            )
-    told = {
-        **SCORES,
-        "loss at 10%": "speed lost by measuring only the tenth that is forecast to be fastest",
-        "risk at 25%": "mean half-Brier of the quarter of forecasts that is surest",
-    }
-    for name, meaning in told.items():
-        OUT.print(f"  {name:14} {meaning}", style="dim")
 
 
 @click.command()
@@ -345,30 +245,28 @@ def replay(
       kernelcast replay rows.parquet --policy measure_all --policy selective --limit 40
     """
     table = dataset.matching(dataset.read_rows(rows), problem, device)
-    wanted = list(islice(dataset.recorded_trials(table, "reference"), limit))
+    recorded = list(islice(dataset.recorded_trials(table, "reference"), limit))
     spec = forecaster_specs((forecaster,), options)[forecaster]
     make = partial(plugins.build, "forecaster", spec)
     arms = [Arm(name, partial(_policy, name), make) for name in policies]
-    found: list[Replayed] = []
+    runs: list[Replayed] = []
     with TemporaryDirectory() as folder, Store.open(Path(folder) / "replay.db") as store:
-        for each in track_progress(
-            wanted, "replaying", console=ERR, transient=True, disable=as_json
+        for trials in track_progress(
+            recorded, "replaying", console=ERR, transient=True, disable=as_json
         ):
-            found += _replays(store, table, each, arms, measurements, seeds)
-    facts = {name: summarise([one for one in found if one.arm == name]) for name in policies}
+            runs += _replays(store, table, trials, arms, measurements, seeds)
+    by_arm = {name: [run for run in runs if run.arm == name] for name in policies}
     if figure is not None:
-        curves = {name: [one.curve for one in found if one.arm == name] for name in policies}
-        draw_found(curves, figure, f"{rows.name}: {len(wanted)} recordings")
-    if as_json:
-        click.echo(json.dumps({"rows": str(rows), "arms": facts}))
-        return
-    _print_replay(facts)
-    if figure is not None:
+        curves = {name: [run.curve for run in runs] for name, runs in by_arm.items()}
+        draw_found(curves, figure, f"{rows.name}: {len(recorded)} recordings")
+    facts = {name: summarise(runs) for name, runs in by_arm.items()}
+    replay_report(facts, str(rows)).show(OUT, as_json=as_json)
+    if figure is not None and not as_json:
         OUT.print(f"figure: {figure.resolve()}")
 
 
 def _policy(name: str, *, streamed: bool) -> Any:
-    """A recorded search shows its kernels one by one: there is no pool to choose from."""
+    # A recorded search shows its kernels one by one: there is no pool to choose from.
     options = {"pool_size": 1} if streamed else {}
     return plugins.build("policy", ComponentSpec(name=name, options=options))
 
@@ -381,35 +279,13 @@ def _replays(
     measurements: int,
     seeds: int,
 ) -> Iterator[Replayed]:
-    tuned = recorded.trials[0].query.candidate.parameters is not None
+    kernels = [trial.query.candidate for trial in recorded.trials]
     recording = dataset.recording(table, recorded.problem, recorded.device, recorded.search)
     for arm in arms:
-        for seed in range(seeds if tuned else 1):
-            name = f"{len(store.runs())}"
-            if tuned:
-                yield replay_space(
-                    store, name, recording, arm, measurements=measurements, seed=seed
-                )
-            else:
-                kernels = [trial.query.candidate for trial in recorded.trials]
-                yield replay_search(store, name, recording, arm, kernels=kernels, seed=seed)
-
-
-_KINDS = {
-    "spaces": "Recorded spaces: best found over best recorded, after so many measurements",
-    "searches": "Recorded searches: measurements saved, and what that cost",
-}
-
-
-def _print_replay(arms: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
-    for kind, title in _KINDS.items():
-        facts = {name: each[kind] for name, each in arms.items() if kind in each}
-        if not facts:
+        if kernels[0].parameters is None:
+            name = str(len(store.runs()))
+            yield replay_search(store, name, recording, arm, kernels=kernels)
             continue
-        table = Table(title=title, title_justify="left")
-        table.add_column("policy")
-        for column in next(iter(facts.values())):
-            table.add_column(column.replace("_", " "), justify="right")
-        for name, fact in facts.items():
-            table.add_row(name, *(f"{value:.4g}" for value in fact.values()))
-        OUT.print(table)
+        for seed in range(seeds):
+            name = str(len(store.runs()))
+            yield replay_space(store, name, recording, arm, measurements=measurements, seed=seed)

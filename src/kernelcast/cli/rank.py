@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 import numpy as np
-from rich.table import Table
-from rich.text import Text
 
 from kernelcast import dataset, plugins
 from kernelcast.certainty import consult
@@ -29,26 +24,22 @@ from kernelcast.cli.common import (
     trust_options,
 )
 from kernelcast.cli.compiling import Compiled, compile_kernels, target_device
-from kernelcast.cli.forecast import NO_EXPERIENCE
 from kernelcast.devices import catalogue
 from kernelcast.errors import SetupError
 from kernelcast.events import RunSpec
-from kernelcast.judge.ranking import Cut, Ranked, Ranking
+from kernelcast.judge.ranking import Ranking
 from kernelcast.parts import Parts, read_run
 from kernelcast.problems import load_problem
 from kernelcast.proposers.pool import PoolProposer
 from kernelcast.protocols import Forecaster
 from kernelcast.report.console import summary, summary_table
+from kernelcast.report.judged import ranking_csv, ranking_report
 from kernelcast.report.terminal import echo_source
 from kernelcast.search import Search
 from kernelcast.store import Store
 from kernelcast.types import Budget, Device, Kernel, Language, Parameters, Query
 
 _KEYS = ("seed", "forecaster", "backend", "policy", "strategy", "farm")
-_COLUMNS = (
-    "P(fastest): chance to be the fastest of the pool. speedup: forecast against the reference if "
-    "it runs, median and 80% interval. P(ok): chance to compile, run and be right."
-)
 
 
 @click.command()
@@ -176,7 +167,7 @@ def rank(
         miss = 0.05
     cut = ranking.cut(share=share, miss=miss)
     if as_csv:
-        _print_csv(ranking)
+        echo_source(ranking_csv(ranking))
         return
     facts = {
         "pool": pool,
@@ -187,17 +178,16 @@ def rank(
         "known": len(found.known),
         "left_out": list(found.left_out),
         "compiled": compiled.note,
-        "unlike_any_known": sum(member.forecast.is_prior for member in ranking.members),
-        "cut": {"count": cut.count, "chance": round(cut.chance, 4), "reason": cut.reason},
-        "order": [_facts(each) for each in ranking.members[: max(top, cut.count)]],
     }
+    report = ranking_report(ranking, cut, facts, top)
     if not as_json:
-        _print(ranking, cut, facts, top)
+        report.show(OUT, as_json=False)
     if measure:
         budget = Budget(measurements=cut.count if measurements is None else measurements)
-        facts["measured"] = _measure(found, ranking, run.spec, budget, store, quiet=as_json)
+        measured = _measure(found, ranking, run.spec, budget, store, quiet=as_json)
+        report.facts["measured"] = measured
     if as_json:
-        click.echo(json.dumps(facts))
+        report.show(OUT, as_json=True)
 
 
 def _history(pool: str, history: Path | None, trees: Path | None) -> dict[str, Any]:
@@ -269,89 +259,6 @@ def _forecast(
             changed = {"objection": "", "rationale": "the reference itself"}
             forecasts[at] = forecasts[at].model_copy(update=changed)
     return Ranking.of([pool.labels[at] for at in order], kernels, forecasts)
-
-
-def _facts(ranked: Ranked) -> dict[str, Any]:
-    density = ranked.forecast.against_reference()
-    runs = ranked.forecast.p_ok > 0.0
-    low, middle, high = (
-        round(2.0 ** density.quantile(level), 4) if runs else None for level in (0.1, 0.5, 0.9)
-    )
-    return {
-        "kernel": ranked.label,
-        "id": ranked.kernel.id,
-        "chance_fastest": round(ranked.chance, 5),
-        "median_speedup": middle,
-        "interval_80": [low, high],
-        "p_ok": round(ranked.forecast.p_ok, 4),
-        "is_prior": ranked.forecast.is_prior,
-        "why": ranked.forecast.rationale,
-    }
-
-
-def _print_csv(ranking: Ranking) -> None:
-    columns = ("rank", "kernel", "chance_fastest", "median_speedup", "low", "high", "p_ok", "why")
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(columns)
-    for number, ranked in enumerate(ranking.members, 1):
-        facts = _facts(ranked)
-        low, high = facts["interval_80"]
-        told = facts | {"rank": number, "low": low, "high": high}
-        writer.writerow([told[column] for column in columns])
-    echo_source(table.getvalue())
-
-
-def _print(ranking: Ranking, cut: Cut, facts: dict[str, Any], top: int) -> None:
-    known = f", {facts['known']} measured already" if facts["known"] else ""
-    kernels = "1 kernel" if facts["kernels"] == 1 else f"{facts['kernels']:,} kernels"
-    OUT.print(
-        f"{facts['problem']} on {facts['device']}: {kernels}{known}; "
-        f"forecast by {facts['forecaster']}, not measured",
-        style="bold",
-    )
-    for reason in facts["left_out"]:
-        OUT.print(f"left out: {reason}", style="dim")
-    OUT.print(facts["compiled"], style="dim")
-    shown = [_facts(member) for member in ranking.members[:top]]
-    reasons = {each["why"] for each in shown}
-    table = Table(box=None, pad_edge=False)
-    for column in ("", "P(fastest)", "speedup", "80% interval", "P(ok)"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("kernel" if len(reasons) == 1 else "kernel, and why", overflow="fold")
-    for number, each in enumerate(shown, 1):
-        low, high = each["interval_80"]
-        runs = low is not None
-        name = Text(each["kernel"])
-        if len(reasons) > 1:
-            name.append(f"\n{each['why']}", style="dim")
-        table.add_row(
-            str(number),
-            "<0.001" if 0.0 < each["chance_fastest"] < 0.001 else f"{each['chance_fastest']:.3f}",
-            f"~{each['median_speedup']:.2f}x" if runs else "-",
-            f"{low:.2f}x to {high:.2f}x" if runs else "-",
-            f"{each['p_ok']:.2f}",
-            name,
-            end_section=number == cut.count,
-            style="" if number <= cut.count else "dim",
-        )
-    OUT.print(table)
-    if len(reasons) == 1 and (reason := reasons.pop()):
-        OUT.print(f"why: {reason}", style="dim")
-    OUT.print(_COLUMNS, style="dim")
-    OUT.print(f"measure the first {cut.count:,}: {cut.reason}" if cut.count else cut.reason)
-    unknown = facts["unlike_any_known"]
-    if unknown and unknown == sum(not member.is_ruled_out for member in ranking.members):
-        OUT.print(NO_EXPERIENCE, style="yellow")
-    elif unknown:
-        OUT.print(
-            f"No measured kernel like {unknown} of these is known: their forecasts are close to a "
-            "prior.",
-            style="yellow",
-        )
-    chances = [each.chance for each in ranking.members]
-    if cut.count and len(chances) > 1 and chances[0] - chances[-1] < 1e-9:
-        OUT.print("nothing tells these kernels apart yet: --measure some, or give --history")
 
 
 def _measure(

@@ -15,9 +15,7 @@ from rich.text import Text
 from kernelcast.judge.comparison import Comparison, Paired
 from kernelcast.judge.evaluation import SCORES, Estimate, Evaluation
 from kernelcast.judge.ranking import Cut, Ranked, Ranking
-from kernelcast.report.tables import Report, table
-
-NO_EXPERIENCE = "No measured kernel like these is known: this forecast is close to a prior."
+from kernelcast.report.tables import NO_EXPERIENCE, Report, table
 
 
 def _finite(value: float, digits: int) -> float | None:
@@ -265,8 +263,8 @@ def ranking_report(ranking: Ranking, cut: Cut, pool: Mapping[str, Any], top: int
     notes = [*(f"left out: {reason}" for reason in pool["left_out"]), pool["compiled"]]
     reasons = {kernel["why"] for kernel in order[:top]}
     last = "kernel" if len(reasons) == 1 else "kernel, and why"
-    shown = table(None, ("", "P(fastest)", "speedup", "80% interval", "P(ok)", last), left=(5,))
-    shown.columns[-1].no_wrap, shown.columns[-1].overflow = False, "fold"
+    columns = ("", "P(fastest)", "speedup", "80% interval", "P(ok)", last)
+    shown = table(None, columns, left=(5,), yields=5)
     for number, kernel in enumerate(order[:top], 1):
         name = Text(kernel["kernel"])
         if len(reasons) > 1:

@@ -14,6 +14,8 @@ from rich.text import Text
 
 from kernelcast.report.terminal import Terminal, echo_source
 
+NO_EXPERIENCE = "No measured kernel like these is known: this forecast is close to a prior."
+
 
 @dataclass(frozen=True)
 class Report:
@@ -43,20 +45,34 @@ def table(
     rows: Iterable[Sequence[RenderableType]] = (),
     *,
     left: Collection[int] = (0,),
+    yields: int | None = None,
 ) -> Table:
-    """Build a table; columns are right-justified, except for those at the positions `left`."""
+    """Build a table.
+
+    Args:
+        title: Line above the table.
+        columns: Headers.
+        rows: Cells, row by row.
+        left: Positions of the left-justified columns; the others are right-justified.
+        yields: Position of the column that alone is narrowed on a small terminal. By default all
+            columns but the first are.
+    """
     built = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for at, column in enumerate(columns):
-        built.add_column(column, justify="left" if at in left else "right", no_wrap=True)
+        built.add_column(
+            column,
+            justify="left" if at in left else "right",
+            no_wrap=at == 0 if yields is None else at != yields,
+            overflow="fold",
+        )
     for row in rows:
         built.add_row(*row)
     return built
 
 
-def listing(title: str, rows: Iterable[tuple[str, RenderableType]]) -> Table:
+def listing(title: str | None, rows: Iterable[tuple[str, RenderableType]]) -> Table:
     """Build a table of names and values without a header."""
     built = table(title, ("", ""), rows, left=(0, 1))
     built.show_header = False
     built.columns[0].style = "bold"
-    built.columns[1].no_wrap = False
     return built
