@@ -212,8 +212,8 @@ def test_interval_is_central_and_holds_its_level(d: Distribution, level: float) 
 @property_test
 @given(distributions(), st.floats(-20.0, 20.0, allow_nan=False))
 def test_json_round_trip_is_exact(d: Distribution, delta: float) -> None:
-    for each in (d, Distribution.mixture([d, Distribution.normal(delta, 1 / 3)], [1, 2])):
-        assert Distribution.model_validate_json(each.model_dump_json()) == each
+    for one in (d, Distribution.mixture([d, Distribution.normal(delta, 1 / 3)], [1, 2])):
+        assert Distribution.model_validate_json(one.model_dump_json()) == one
 
 
 @property_test

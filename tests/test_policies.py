@@ -40,7 +40,11 @@ class TestTopK(PolicyContract):
         means = np.random.default_rng(0).permutation(16)
         pool = [make_candidate(i, float(mean), std=0.1) for i, mean in enumerate(means)]
         decided = TopK(k=4).decide(pool, make_view())
-        measured = {i for i, each in enumerate(pool) if decided[each.kernel_id].action == "measure"}
+        measured = {
+            i
+            for i, candidate in enumerate(pool)
+            if decided[candidate.kernel_id].action == "measure"
+        }
         assert measured == {i for i, mean in enumerate(means) if mean >= 12}
         assert len(decided) == 16
 
@@ -98,7 +102,7 @@ class TestSelective(PolicyContract):
     def test_a_full_pool_of_contenders_makes_room(self) -> None:
         pool = [make_candidate(index, 0.01 * index) for index in range(64)]
         decided = quiet().decide(pool, make_view())
-        dropped = {key for key, each in decided.items() if each.action == "drop"}
+        dropped = {key for key, decision in decided.items() if decision.action == "drop"}
         assert dropped == {candidate.kernel_id for candidate in pool[:8]}
 
     def test_when_no_more_come_contenders_stay(self) -> None:
@@ -111,14 +115,14 @@ class TestSelective(PolicyContract):
         for means in (range(64), range(64, 0, -1)):
             pool = [make_candidate(index, 0.1 * mean) for index, mean in enumerate(means)]
             decided = Selective(audit_share=1.0).decide(pool, make_view())
-            audited = [key for key, each in decided.items() if each.action == "audit"]
+            audited = [key for key, decision in decided.items() if decision.action == "audit"]
             assert audited == [pool[-1].kernel_id]
 
     def test_about_the_stated_share_of_measurements_are_audits(self) -> None:
         pool = [make_candidate(index, 0.0) for index in range(64)]
         policy = Selective(audit_share=0.25)
         audits = [
-            any(each.action == "audit" for each in policy.decide(pool, view).values())
+            any(decision.action == "audit" for decision in policy.decide(pool, view).values())
             for view in (make_view(seed=5, measured=measured) for measured in range(400))
         ]
         assert 65 <= sum(audits) <= 135  # a quarter of 400, four standard deviations around
@@ -130,7 +134,7 @@ class TestSelective(PolicyContract):
         def audits(stale: int) -> int:
             views = (make_view(seed=5, measured=measured, stale=stale) for measured in range(400))
             decided = [policy.decide(pool, view).values() for view in views]
-            return sum(any(each.action == "audit" for each in every) for every in decided)
+            return sum(any(decision.action == "audit" for decision in every) for every in decided)
 
         assert audits(0) == audits(10)
         # 20%, then a quarter at most; four standard deviations around.
@@ -141,10 +145,10 @@ class TestSelective(PolicyContract):
         pool = [make_candidate(index, 0.0) for index in range(4)]
         policy = Selective(audit_share=0.1, patience=10, pool_size=4, turnover=1)
         shares = {
-            each.score
+            decision.score
             for measured in range(60)
-            for each in policy.decide(pool, make_view(measured=measured, stale=20)).values()
-            if each.action == "audit"
+            for decision in policy.decide(pool, make_view(measured=measured, stale=20)).values()
+            if decision.action == "audit"
         }
         assert shares == {0.2}
 
@@ -182,7 +186,7 @@ class TestSelective(PolicyContract):
 
         def measured(**view: Any) -> int:
             decided = quiet().decide(pool, make_view(free_slots=64, **view))
-            return sum(each.action == "measure" for each in decided.values())
+            return sum(decision.action == "measure" for decision in decided.values())
 
         assert measured(measurements_left=math.inf) == 16
         assert measured(measurements_left=20) == 5
@@ -201,7 +205,9 @@ class TestSelective(PolicyContract):
         pool = [make_candidate(index, mean) for index, mean in enumerate(means)]
         view = make_view(free_slots=free_slots, proposals_exhausted=True)
         decided = Selective(audit_share=share).decide(pool, view)
-        costly = [each for each in decided.values() if each.action in ("measure", "audit")]
+        costly = [
+            decision for decision in decided.values() if decision.action in ("measure", "audit")
+        ]
         assert len(costly) <= free_slots
 
 
@@ -214,7 +220,7 @@ class TestConformal(PolicyContract):
         decided = Conformal(audit_share=0.0).decide(pool, make_view(seed=3))
         assert actions(decided) <= {"measure", "audit"}
         decided = Conformal().decide(pool, make_view(proposals_exhausted=True, audits=clean(18)))
-        (reason,) = [each.reason for each in decided.values()]
+        (reason,) = [decision.reason for decision in decided.values()]
         assert "18 audits cannot hold 5.0% misses yet" in reason
 
     def test_half_of_the_measurements_are_audits_until_the_bound_holds(self) -> None:
@@ -223,7 +229,7 @@ class TestConformal(PolicyContract):
         def audits(known: int) -> int:
             views = (make_view(seed=5, measured=at, audits=clean(known)) for at in range(200))
             decided = [Conformal(pool_size=4).decide(pool, view).values() for view in views]
-            return sum(any(each.action == "audit" for each in every) for every in decided)
+            return sum(any(decision.action == "audit" for decision in every) for every in decided)
 
         assert 72 <= audits(18) <= 128  # a half of 200, four standard deviations around
         assert 3 <= audits(19) <= 37  # a tenth
@@ -257,7 +263,11 @@ class TestConformal(PolicyContract):
         pool = [make_candidate(i, mean, 0.5) for i, mean in enumerate((-1.0, -0.6, 0.01))]
         policy = Conformal(pool_size=3, audit_share=0.0)
         decided = policy.decide(pool, make_view(audits=tuple(audits)))
-        assert [decided[each.kernel_id].action for each in pool] == ["drop", "drop", "measure"]
+        assert [decided[candidate.kernel_id].action for candidate in pool] == [
+            "drop",
+            "drop",
+            "measure",
+        ]
         assert "at most 5.0% are missed, by 65 audits" in decided[pool[0].kernel_id].reason
 
     def test_no_contender_is_outranked(self) -> None:
@@ -386,7 +396,7 @@ class TestValueOfInformation(PolicyContract):
         others = [make_candidate(index, -0.2, 0.3) for index in range(1, 64)]
         policy = ValueOfInformation(audit_share=0.0)
         decided = policy.decide([*others, outstanding], make_view(free_slots=4))
-        measured = [key for key, each in decided.items() if each.action == "measure"]
+        measured = [key for key, decision in decided.items() if decision.action == "measure"]
         assert measured == [outstanding.kernel_id]
 
     def test_when_no_more_come_every_slot_is_used(self) -> None:
@@ -394,8 +404,8 @@ class TestValueOfInformation(PolicyContract):
         decided = ValueOfInformation().decide(
             pool, make_view(free_slots=4, proposals_exhausted=True)
         )
-        measured = {key for key, each in decided.items() if each.action == "measure"}
-        assert measured == {each.kernel_id for each in pool[4:]}
+        measured = {key for key, decision in decided.items() if decision.action == "measure"}
+        assert measured == {candidate.kernel_id for candidate in pool[4:]}
 
 
 def clean(count: int, chance: float = 0.05) -> tuple[Audit, ...]:
@@ -438,7 +448,7 @@ def test_a_pool_that_is_ruled_out_whole_still_gets_a_measurement() -> None:
     pool = [make_candidate(number, mean=-3.0 - number, std=0.1) for number in range(4)]
     view = make_view(incumbent_log2=2.0)
     decisions = Selective(pool_size=4, audit_share=0.0).decide(pool, view)
-    measured = [key for key, each in decisions.items() if each.action == "measure"]
+    measured = [key for key, decision in decisions.items() if decision.action == "measure"]
     assert measured == [pool[0].kernel_id]
     assert len(decisions) == 4
 

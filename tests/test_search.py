@@ -313,7 +313,7 @@ class PaidForecaster:
     def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
         free = RooflineForecaster().forecast(queries)
         usage = Usage(input_tokens=60, output_tokens=10, usd=0.004)
-        return [each.model_copy(update={"usage": usage}) for each in free]
+        return [forecast.model_copy(update={"usage": usage}) for forecast in free]
 
     def learn(self, observations: Sequence[Any]) -> None:
         pass
@@ -345,11 +345,11 @@ def test_second_looks_are_learnt_too_and_again_when_a_run_is_resumed(store: Stor
     first, again = Diligent(), Diligent()
     start(store, make_parts(forecaster=first), name="x").run(Budget(measurements=12))
     measured = [
-        each for each in store.open_run("x").events("measured") if isinstance(each, Measured)
+        event for event in store.open_run("x").events("measured") if isinstance(event, Measured)
     ]
-    assert any(each.purpose == "confirmation" for each in measured)
-    taught = [each.measurement for each in measured if each.purpose != "reference"]
-    assert [each.measurement for each in first.taught] == taught
+    assert any(event.purpose == "confirmation" for event in measured)
+    taught = [event.measurement for event in measured if event.purpose != "reference"]
+    assert [observation.measurement for observation in first.taught] == taught
     Search.resume(store, "x", parts=make_parts(forecaster=again))
     assert again.taught == first.taught
 
@@ -403,8 +403,10 @@ def test_the_forecaster_is_told_what_compiling_shows_of_both_kernels(
     assert backend.inspected == Counter(candidates) + Counter(anchors)
     # What is known of an anchor is no news of a candidate: it makes no event.
     log = store.open_run("x")
-    told = [event.kernel_id for event in log.events("inspected") if isinstance(event, Inspected)]
-    assert Counter(told) == Counter(candidates)
+    inspected = [
+        event.kernel_id for event in log.events("inspected") if isinstance(event, Inspected)
+    ]
+    assert Counter(inspected) == Counter(candidates)
 
 
 def test_the_forecaster_is_told_nothing_of_either_kernel_unless_they_are_inspected(
@@ -412,7 +414,7 @@ def test_the_forecaster_is_told_nothing_of_either_kernel_unless_they_are_inspect
 ) -> None:
     forecaster = Attentive()
     start(store, make_parts(forecaster=forecaster)).run(Budget(candidates=4))
-    assert [(each.evidence, each.anchor_evidence) for each in forecaster.asked] == [
+    assert [(query.evidence, query.anchor_evidence) for query in forecaster.asked] == [
         (None, None)
     ] * 4
 
@@ -428,9 +430,9 @@ def test_an_anchor_that_does_not_compile_here_is_told_as_such(store: Store) -> N
     parts = make_parts(MeasureAll(), forecaster=forecaster, farm=LocalFarm(Picky()))
     spec = RunSpec(seed=1, inspect=True)
     state = start(store, parts, spec=spec).run(Budget(candidates=6)).state
-    seeds = [each for each in forecaster.asked if each.anchor.parameters is None]
+    seeds = [query for query in forecaster.asked if query.anchor.parameters is None]
     assert seeds
-    assert all(each.anchor_evidence and each.anchor_evidence.failure for each in seeds)
+    assert all(query.anchor_evidence and query.anchor_evidence.failure for query in seeds)
     assert state.dropped == 0
 
 
@@ -484,9 +486,11 @@ def test_a_recording_tells_of_both_kernels(store: Store) -> None:
     spec = RunSpec(seed=1, inspect=True)
     Search(space_problem(recording), parts, store, spec=spec).run(Budget(measurements=4))
     assert_both_are_known(forecaster.asked)
-    told = {each.anchor_evidence.compile_s for each in forecaster.asked if each.anchor_evidence}
-    assert 0.1 in told
-    assert len(told) > 1
+    compile_s = {
+        query.anchor_evidence.compile_s for query in forecaster.asked if query.anchor_evidence
+    }
+    assert 0.1 in compile_s
+    assert len(compile_s) > 1
 
 
 def test_every_token_and_dollar_is_in_the_ledger(store: Store) -> None:
@@ -677,7 +681,7 @@ def test_the_loop_names_no_concrete_part() -> None:
             case ast.ImportFrom(module=module):
                 assert module not in modules
             case ast.Import(names=imported):
-                assert not modules & {each.name for each in imported}
+                assert not modules & {alias.name for alias in imported}
             case ast.Name(id=word):
                 assert word not in classes
             case ast.Constant(value=word):

@@ -120,9 +120,9 @@ def test_survives_json() -> None:
     again = State.model_validate_json(state.model_dump_json())
     assert again == state
     # And goes on alike.
-    for each in (state, again):
-        each.apply(Voided(entry="search-5"))
-        search(each, "new", 1.0)
+    for one in (state, again):
+        one.apply(Voided(entry="search-5"))
+        search(one, "new", 1.0)
     assert again == state
 
 
@@ -441,13 +441,13 @@ def test_a_lineage_is_told_what_was_tried_on_it_and_what_came_of_it() -> None:
     claimed(state, "b", "even wider", parent="a")
     decide(state, "b", "measure")
     state.apply(Measured(measurement=measurement("b", None), purpose="search"))
-    propose(state, "c", "a")  # by someone who claims nothing
+    propose(state, "c", "a")  # without a claim
     decide(state, "c", "drop")
-    told = state.history("a")
-    assert [each.claim.idea for each in told] == ["wider tiles", "even wider"]
-    assert [each.outcome for each in told] == ["measured", "crash"]
-    assert [each.log2_change for each in told] == [1.0, None]
-    assert state.history(SEED.id) == told[:1]
+    attempts = state.history("a")
+    assert [attempt.claim.idea for attempt in attempts] == ["wider tiles", "even wider"]
+    assert [attempt.outcome for attempt in attempts] == ["measured", "crash"]
+    assert [attempt.log2_change for attempt in attempts] == [1.0, None]
+    assert state.history(SEED.id) == attempts[:1]
     assert state.history("nobody") == ()
 
 
@@ -463,7 +463,7 @@ def test_what_is_told_stays_small(attempts: int, depth: int) -> None:
             state.apply(Measured(measurement=measurement(key, 0.1 * index), purpose="search"))
         parent = f"{level}-0" if attempts else parent
         assert len(state.history(parent)) <= 12
-    assert all(len(told) <= 8 for told in state.tried.values())
+    assert all(len(attempts) <= 8 for attempts in state.tried.values())
 
 
 def test_what_was_objected_to_is_sent_back_once() -> None:
@@ -471,7 +471,7 @@ def test_what_was_objected_to_is_sent_back_once() -> None:
     claimed(state, "a", "vectorised")
     state.apply(Forecasted(kernel_id="a", forecast=forecast(0.0, 0.1, "nothing has changed")))
     decide(state, "a", "drop")
-    assert [(each.kernel_id, each.complaint) for each in state.sent_back] == [
+    assert [(entry.kernel_id, entry.complaint) for entry in state.sent_back] == [
         ("a", "nothing has changed")
     ]
     claimed(state, "b", "vectorised indeed", repairs="a")
@@ -479,7 +479,7 @@ def test_what_was_objected_to_is_sent_back_once() -> None:
     state.apply(Forecasted(kernel_id="b", forecast=forecast(0.0, 0.1, "nothing has changed")))
     decide(state, "b", "drop")
     assert state.sent_back == []
-    assert [each.outcome for each in state.history(SEED.id)] == ["nothing has changed"] * 2
+    assert [attempt.outcome for attempt in state.history(SEED.id)] == ["nothing has changed"] * 2
 
 
 def test_what_does_not_compile_is_sent_back_with_the_compilers_words() -> None:
@@ -519,19 +519,19 @@ def test_forecasts_of_a_chain_are_corrected_when_its_end_is_measured() -> None:
     assert after["b"].log2_speedup == pytest.approx(1.0 - 0.5, abs=0.05)
     assert after["a"].log2_speedup == pytest.approx(0.5 - 0.18, abs=0.05)
     assert all(after[key].std_log2 < before[key].std_log2 for key in "ab")
-    assert all(each.origin == "forecast" for each in after.values())
+    assert all(node.origin == "forecast" for node in after.values())
     assert state.archive[SEED.id].log2_speedup == 0.0
 
 
 def test_audits_are_held_against_what_was_forecast() -> None:
     state = begun()
-    for key, median, found in (("a", 1.0, 1.5), ("b", -2.0, -1.0), ("c", 1.0, None)):
+    for key, median, log2_speedup in (("a", 1.0, 1.5), ("b", -2.0, -1.0), ("c", 1.0, None)):
         propose(state, key)
         state.apply(Forecasted(kernel_id=key, forecast=forecast(median, 0.2)))
         decide(state, key, "audit")
-        state.apply(Measured(measurement=measurement(key, found), purpose="search"))
-    assert [each.new_best for each in state.audits] == [True, False, False]
-    assert [each.p_new_best > 0.5 for each in state.audits] == [True, False, True]
+        state.apply(Measured(measurement=measurement(key, log2_speedup), purpose="search"))
+    assert [audit.new_best for audit in state.audits] == [True, False, False]
+    assert [audit.p_new_best > 0.5 for audit in state.audits] == [True, False, True]
 
 
 def test_a_run_is_stale_until_a_new_best_is_confirmed() -> None:

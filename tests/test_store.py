@@ -337,8 +337,8 @@ def test_a_thousand_kernels_can_be_looked_up_at_once(store: Store) -> None:
     kernels = synthetic_kernels(1_000)
     run.append(
         [
-            Proposed(kernel_id=each.id, parent_id="seed", proposer="fake", request=0)
-            for each in kernels
+            Proposed(kernel_id=kernel.id, parent_id="seed", proposer="fake", request=0)
+            for kernel in kernels
         ],
         kernels,
     )

@@ -193,7 +193,9 @@ class TestBestOfN(StrategyContract):
             assert BestOfN().select(archive, 2, seed, stale=50) == ["seed"]
 
 
-@pytest.mark.parametrize("strategy", [Greedy(), Puct(), Islands()], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "strategy", [Greedy(), Puct(), Islands()], ids=lambda strategy: strategy.name
+)
 @settings(max_examples=40, deadline=None)
 @given(
     speeds=st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=12),

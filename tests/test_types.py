@@ -118,10 +118,10 @@ def test_a_template_renders_its_admitted_configurations() -> None:
         parameters={"A": (1, 2, 3), "B": ("f", "g")},
         constraints=("A > 1 or B == 'f'",),
     )
-    found = list(template.configurations())
-    assert len(found) == 5
-    assert {"A": 1, "B": "g"} not in found
-    assert template.render(found[0]) == "#define A 1\n#define B f\nint x = A;\n"
+    configurations = list(template.configurations())
+    assert len(configurations) == 5
+    assert {"A": 1, "B": "g"} not in configurations
+    assert template.render(configurations[0]) == "#define A 1\n#define B f\nint x = A;\n"
 
 
 def test_cores_are_part_of_a_devices_id() -> None:

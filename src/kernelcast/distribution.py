@@ -8,7 +8,6 @@ short JSON list. Scores live in `scoring.py`.
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Self, TypeVar
 
@@ -90,18 +89,19 @@ class Distribution(BaseModel):
         outermost and the middle quantile, up to four standard deviations. Crossed values are
         sorted; tied ones are spread by a thousandth of an octave.
         """
-        grid = _quantile_grid(tuple(np.asarray(levels, dtype=np.float64).tolist()))
+        p = tuple(np.asarray(levels, dtype=np.float64).tolist())
+        z, with_ends, places, cdf_values = _quantile_grid(p)
         x = np.sort(np.asarray(values, dtype=np.float64))
-        if x.shape != grid.z.shape:
-            raise ValueError(f"{grid.z.size} levels need as many values, not {x.size}")
-        x, z = _spread_apart(x, _TIE_WIDTH), grid.z
+        if x.shape != z.shape:
+            raise ValueError(f"{z.size} levels need as many values, not {x.size}")
+        x = _spread_apart(x, _TIE_WIDTH)
         low_middle, high_middle = z.size // 2, (z.size - 1) // 2
         low_scale = (x[low_middle] - x[0]) / (z[low_middle] - z[0])
         high_scale = (x[-1] - x[high_middle]) / (z[-1] - z[high_middle])
-        low, high = grid.with_ends[0], grid.with_ends[-1]
-        ends = (x[0] + low_scale * (low - z[0]), x[-1] + high_scale * (high - z[-1]))
-        all_x = np.concatenate(([ends[0]], x, [ends[1]]))
-        return cls._exact_ends(np.interp(grid.places, grid.with_ends, all_x), grid.cdf_values)
+        low = x[0] + low_scale * (with_ends[0] - z[0])
+        high = x[-1] + high_scale * (with_ends[-1] - z[-1])
+        knots = np.interp(places, with_ends, np.concatenate(([low], x, [high])))
+        return cls._exact_ends(knots, cdf_values)
 
     @classmethod
     def from_samples(
@@ -259,18 +259,9 @@ class Distribution(BaseModel):
         return cls(knots=tuple(knots.tolist()), cdf_values=tuple(values.tolist()))
 
 
-@dataclass(frozen=True)
-class _QuantileGrid:
-    """Places of the knots of `from_quantiles`, on the normal scale."""
-
-    z: Floats
-    with_ends: Floats
-    places: Floats
-    cdf_values: Floats
-
-
 @lru_cache(maxsize=64)
-def _quantile_grid(levels: tuple[float, ...]) -> _QuantileGrid:
+def _quantile_grid(levels: tuple[float, ...]) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return the levels, the levels with ends and the knots on the normal scale, and the CDF."""
     p = np.array(levels)
     if p.ndim != 1 or p.size < 2 or p[0] <= 0.0 or p[-1] >= 1.0 or np.any(np.diff(p) <= 0.0):
         raise ValueError("give at least two levels, strictly increasing between 0 and 1")
@@ -279,7 +270,7 @@ def _quantile_grid(levels: tuple[float, ...]) -> _QuantileGrid:
     # A grid point close to a level would make knots too close to tell apart.
     far = np.min(np.abs(_NORMAL_Z[:, None] - with_ends), axis=1) > 0.05
     places = np.sort(np.concatenate((with_ends, _NORMAL_Z[far])))
-    return _QuantileGrid(z, with_ends, places, ndtr(places))
+    return z, with_ends, places, ndtr(places)
 
 
 def _normalised(parts: ArrayLike, what: str) -> Floats:

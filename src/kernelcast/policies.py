@@ -48,7 +48,7 @@ class TopK:
         """Rank a full pool once, or a smaller one when proposals are exhausted."""
         if view.free_slots < 1 or (len(pool) < self.pool_size and not view.proposals_exhausted):
             return {}
-        ranked = sorted(pool, key=lambda one: (-_expected_log2(one), one.ordinal))
+        ranked = sorted(pool, key=lambda candidate: (-_expected_log2(candidate), candidate.ordinal))
         return {
             candidate.kernel_id: Decision(
                 action="measure" if rank < self.k else "drop",
@@ -90,9 +90,13 @@ class _ByForecast(ABC):
         decisions = self._audits(pool, view, slots)
         audited = len(decisions)
         slots -= audited
-        rest = [one for one in pool if one.kernel_id not in decisions]
-        gains = {one.kernel_id: self._gain(one, view) for one in rest}
-        rest.sort(key=lambda one: (_is_objected(one), -gains[one.kernel_id], one.ordinal))
+        rest = [candidate for candidate in pool if candidate.kernel_id not in decisions]
+        gains = {candidate.kernel_id: self._gain(candidate, view) for candidate in rest}
+
+        def place(candidate: Candidate) -> tuple[bool, float, int]:
+            return _is_objected(candidate), -gains[candidate.kernel_id], candidate.ordinal
+
+        rest.sort(key=place)
         bar = self.bar(view)
         contenders: list[Candidate] = []
         for candidate in rest:
@@ -103,7 +107,9 @@ class _ByForecast(ABC):
                 contenders.append(candidate)
         if not contenders and not audited and self.pool_size > 1:
             contenders = rest[:1]
-        worth_it = self._worth_measuring([gains[one.kernel_id] for one in contenders], view)
+        worth_it = self._worth_measuring(
+            [gains[candidate.kernel_id] for candidate in contenders], view
+        )
         for candidate in contenders[: min(slots, worth_it)]:
             gain = gains[candidate.kernel_id]
             decisions[candidate.kernel_id] = Decision(

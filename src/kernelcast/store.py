@@ -326,11 +326,8 @@ class Run:
         Raises:
             StoreError: Another process holds the run.
         """
-        fd = self.store._holders()
-        if fd is None or self._id is None:
-            return
         try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self._id)
+            self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise StoreError(
                 f"run {self.name!r} is running: process {self.holder()} holds it. Wait until it "
@@ -339,9 +336,12 @@ class Run:
 
     def release(self) -> None:
         """Allow other processes to write to this run again."""
+        self._lock(fcntl.LOCK_UN)
+
+    def _lock(self, operation: int) -> None:
         fd = self.store._holders()
         if fd is not None and self._id is not None:
-            fcntl.lockf(fd, fcntl.LOCK_UN, 1, self._id)
+            fcntl.lockf(fd, operation, 1, self._id)
 
     def holder(self) -> int | None:
         """Return the id of another process that holds this run, or None."""

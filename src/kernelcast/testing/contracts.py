@@ -54,9 +54,6 @@ def _assert_covered(
     assert usage.usd <= quote.get(usd, 0.0) + 1e-12, f"{usage.usd} usd, quoted {quote}"
 
 
-# ---------------------------------------------------------------------------------- proposer
-
-
 class ProposerContract:
     """Tests of a `Proposer`."""
 
@@ -113,9 +110,6 @@ class ProposerContract:
             assert kernel.language == request.problem.language
             assert kernel.id == kernel_id(kernel.source, kernel.language)
         _assert_covered(quote, answer.usage, Resource.PROPOSAL_TOKENS, Resource.PROPOSAL_USD)
-
-
-# -------------------------------------------------------------------------------- forecaster
 
 
 class ForecasterContract:
@@ -207,9 +201,6 @@ class ForecasterContract:
 def _without_usage(forecasts: Sequence[types.Forecast]) -> list[types.Forecast]:
     """Return the forecasts without their seconds, which differ between equal answers."""
     return [forecast.model_copy(update={"usage": types.Usage()}) for forecast in forecasts]
-
-
-# ------------------------------------------------------------------------------------ policy
 
 
 class PolicyContract:
@@ -337,9 +328,6 @@ def _measurements(decided: dict[str, types.Decision]) -> int:
     return sum(decision.action in ("measure", "audit") for decision in decided.values())
 
 
-# ---------------------------------------------------------------------------------- strategy
-
-
 class StrategyContract:
     """Tests of a `Strategy`."""
 
@@ -398,9 +386,6 @@ def _archive(size: int) -> list[types.Node]:
             )
         )
     return nodes
-
-
-# ----------------------------------------------------------------------------------- backend
 
 
 class BackendContract:
@@ -521,9 +506,6 @@ class BackendContract:
             assert 0.0 <= measurement.device_s <= quote[Resource.DEVICE_S]
 
 
-# -------------------------------------------------------------------------------------- farm
-
-
 class FarmContract:
     """Tests of a `Farm`."""
 
@@ -585,9 +567,6 @@ class FarmContract:
             for index, kernel in enumerate(fakes.synthetic_kernels(count))
         ]
         return [farm.submit(problem, job) for job in jobs]
-
-
-# ------------------------------------------------------------------------------------- store
 
 
 class StoreContract:

@@ -197,9 +197,6 @@ class BrokenBackend(SyntheticBackend):
         raise SetupError("there is no such device: attach one")
 
 
-# ----------------------------------------------------------------------------------- records
-
-
 def make_candidate(
     ordinal: int, mean: float | None = None, std: float = 0.5, *, p_fail: float = 0.05
 ) -> types.Candidate:
