@@ -1,7 +1,7 @@
-"""The devices kernelcast knows by name, and detection of the CPU at hand.
+"""The devices that kernelcast knows by name, and detection of this machine's CPU.
 
-Peak numbers are nominal: they order candidates by their roofline and tell a model what hardware
-it reasons about. No speedup is computed from them.
+Peaks are nominal. They order candidates by their roofline and describe the hardware to a model;
+no speedup is computed from them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FALLBACK_CLOCK_HZ = 2e9
 
 
 def detect_cpu() -> Device:
-    """The CPU this process may run on, with nominal peaks; `source` states what was assumed."""
+    """Detect the CPU that this process may use; `source` states what its peaks assume."""
     info = _cpuinfo()
     cores = len(os.sched_getaffinity(0))
     clock_hz, clock_source = _clock(info)
@@ -80,51 +80,50 @@ def _clock(info: dict[str, str]) -> tuple[float, str]:
 
 @cache
 def catalogue() -> dict[str, Device]:
-    """The known devices by name: `devices.toml`, in units without prefixes."""
+    """The known devices by name, read from `devices.toml`."""
     text = files("kernelcast").joinpath("devices.toml").read_text()
-    return {name: _known(name, stated) for name, stated in tomllib.loads(text).items()}
+    return {name: _from_toml(name, entry) for name, entry in tomllib.loads(text).items()}
 
 
-def _known(name: str, stated: dict[str, Any]) -> Device:
+def _from_toml(name: str, entry: dict[str, Any]) -> Device:
+    del entry["lanes"]  # serves to check the other numbers
+    peaks = entry.pop("peak_tflops")
     return Device(
         name=name,
         kind="gpu",
-        target=stated["target"],
-        cores=stated["cores"],
-        clock_hz=stated["clock_ghz"] * 1e9,
-        peak_flops={dtype: peak * 1e12 for dtype, peak in stated["peak_tflops"].items()},
-        bandwidth_bytes_s=stated["bandwidth_gb_s"] * 1e9,
-        cache_bytes=int(stated["cache_mb"] * 2**20),
-        warp=stated["warp"],
-        registers_per_core=stated["registers_per_core"],
-        shared_bytes_per_core=stated["shared_kb_per_core"] * 2**10,
-        shared_bytes_per_block=stated["shared_kb_per_block"] * 2**10,
-        threads_per_core=stated["threads_per_core"],
-        blocks_per_core=stated["blocks_per_core"],
-        source=stated["source"],
+        clock_hz=entry.pop("clock_ghz") * 1e9,
+        peak_flops={dtype: peak * 1e12 for dtype, peak in peaks.items()},
+        bandwidth_bytes_s=entry.pop("bandwidth_gb_s") * 1e9,
+        cache_bytes=int(entry.pop("cache_mb") * 2**20),
+        shared_bytes_per_core=entry.pop("shared_kb_per_core") * 2**10,
+        shared_bytes_per_block=entry.pop("shared_kb_per_block") * 2**10,
+        **entry,
     )
 
 
 def find_device(name: str) -> Device:
-    """A device by its name or an unambiguous beginning of it; "cpu" is the one at hand."""
+    """Find a device by its name or an unambiguous beginning of it; "cpu" is this machine's CPU.
+
+    Raises:
+        SetupError: no device, or more than one, has that name.
+    """
     if name.lower() == "cpu":
         return detect_cpu()
     known = catalogue()
     if name in known:
         return known[name]
-    matches = [each for each in known.values() if each.name.lower().startswith(name.lower())]
+    matches = [full for full in known if full.lower().startswith(name.lower())]
     if len(matches) > 1:
-        choices = " or ".join(each.name for each in matches)
-        raise SetupError(f"{name!r} may be {choices}: name the one that is meant")
+        raise SetupError(f"{name!r} may be {' or '.join(matches)}: name the one that is meant")
     if not matches:
         raise SetupError(f"unknown device {name!r}; known: cpu, {', '.join(sorted(known))}")
-    return matches[0]
+    return known[matches[0]]
 
 
 def roofline_s(problem: Problem, device: Device) -> float | None:
-    """The least seconds a call can take by the device's nominal peaks, geometric over cases.
+    """Lower bound of a call's runtime by the device's nominal peaks, geometric mean over cases.
 
-    None where the problem states no timed case, no work, or no dtype whose peak is known.
+    None if the problem states no timed case, no work, or no dtype whose peak is known.
     """
     peaks = [device.peak_flops[a.dtype] for a in problem.arguments if a.dtype in device.peak_flops]
     if not peaks or not problem.timed_cases:

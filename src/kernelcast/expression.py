@@ -9,6 +9,7 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from kernelcast.errors import ProblemError
@@ -40,7 +41,11 @@ def _parse(text: str) -> ast.expr:
 
 
 def evaluate(text: str, names: Mapping[str, float | int | str]) -> Any:
-    """The value of an expression of numbers, names, + - * / // %, comparisons, and/or/not."""
+    """Evaluate an expression of numbers, names, + - * / // %, comparisons, and/or/not.
+
+    Raises:
+        ProblemError: a name is unknown, or something else is not allowed or not defined.
+    """
 
     def value(node: ast.expr) -> Any:
         match node:
@@ -53,26 +58,22 @@ def evaluate(text: str, names: Mapping[str, float | int | str]) -> Any:
                 return names[name]
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
                 return _BINARY[type(op)](value(left), value(right))
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -value(operand)
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return not value(operand)
-            case ast.BoolOp(op=ast.And(), values=values):
-                return all(value(each) for each in values)
-            case ast.BoolOp(op=ast.Or(), values=values):
-                return any(value(each) for each in values)
+            case ast.UnaryOp(op=ast.USub() | ast.Not() as op, operand=operand):
+                return -value(operand) if isinstance(op, ast.USub) else not value(operand)
+            case ast.BoolOp(op=op, values=values):
+                return (all if isinstance(op, ast.And) else any)(map(value, values))
             case ast.Compare(left=left, ops=ops, comparators=comparators) if all(
                 type(op) in _COMPARE for op in ops
             ):
-                operands = [value(each) for each in (left, *comparators)]
+                operands = [value(operand) for operand in (left, *comparators)]
                 return all(
-                    _COMPARE[type(op)](first, second)
-                    for op, first, second in zip(ops, operands, operands[1:], strict=False)
+                    _COMPARE[type(op)](*pair)
+                    for op, pair in zip(ops, pairwise(operands), strict=True)
                 )
         raise ProblemError(f"{text!r}: {ast.unparse(node)!r} is not allowed in an expression")
 
     try:
         return value(_parse(text))
     except (ArithmeticError, TypeError) as error:
-        given = ", ".join(f"{name}={each!r}" for name, each in names.items())
-        raise ProblemError(f"cannot work out {text!r} for {given}: {error}") from error
+        known = ", ".join(f"{name}={number!r}" for name, number in names.items())
+        raise ProblemError(f"cannot work out {text!r} for {known}: {error}") from error

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import click
 from rich.table import Table
 
 from kernelcast import dataset
-from kernelcast.cli.common import OUT, json_option, store_option
+from kernelcast.cli.common import OUT, existing_file, json_option, store_option
 from kernelcast.errors import SetupError
 from kernelcast.store import Store
 
@@ -20,15 +21,6 @@ _IMPORTERS: dict[str, Callable[..., dataset.Rows]] = {
     "t4": dataset.import_t4,
     "kernelbench": dataset.import_kernelbench,
     "gpu-forecasters": dataset.import_gpu_forecasters,
-}
-# What a foreign format leaves unsaid, and which importers take it.
-_UNSAID = {
-    "problem": ("kernel-tuner", "t4"),
-    "device": ("kernel-tuner", "t4", "kernelbench", "gpu-forecasters"),
-    "language": ("kernel-tuner", "t4"),
-    "template": ("kernel-tuner", "t4"),
-    "baseline": ("kernelbench",),
-    "licence": ("kernel-tuner", "t4", "kernelbench", "gpu-forecasters"),
 }
 
 _existing = click.Path(exists=True, path_type=Path)
@@ -59,21 +51,19 @@ def data() -> None:
 @click.option("--device", help="Device's name, where the file has none.")
 @click.option("--language", help="Kernel language (kernel-tuner, t4; default: cuda).")
 @click.option(
-    "--template",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The tuned kernel's source (kernel-tuner, t4).",
+    "--template", type=existing_file, help="The tuned kernel's source (kernel-tuner, t4)."
 )
 @click.option(
     "--baseline",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=existing_file,
     help="Reference times, e.g. baseline_time_torch.json (kernelbench).",
 )
 @click.option("--licence", help="Licence of the rows (default: unstated).")
 @json_option
 def import_rows(
-    kind: str, paths: tuple[Path, ...], out: Path, as_json: bool, **unsaid: Any
+    kind: str, paths: tuple[Path, ...], out: Path, as_json: bool, **options: Any
 ) -> None:
-    """Turn measured kernels of a public format into rows.
+    """Import measured kernels of a public format as rows.
 
     \b
     KIND is one of
@@ -88,15 +78,15 @@ def import_rows(
       kernelcast data import kernelbench runs/my_run --baseline baseline_time_torch.json \\
           --out rows.parquet
     """
-    stated = {name: value for name, value in unsaid.items() if value is not None}
-    for name in stated:
-        if kind not in _UNSAID[name]:
-            raise SetupError(f"--{name} is for {' and '.join(_UNSAID[name])}: leave it out here")
-    if "template" in stated:
-        stated["template"] = stated["template"].read_text()
-    rows = dataset.concatenate([_IMPORTERS[kind](path, **stated) for path in paths])
-    dataset.write_rows(out, rows)
-    _tell(rows, out, as_json)
+    options = {name: value for name, value in options.items() if value is not None}
+    for name in options:
+        takers = [kind for kind, take in _IMPORTERS.items() if name in signature(take).parameters]
+        if kind not in takers:
+            raise SetupError(f"--{name} is for {' and '.join(takers)}: leave it out here")
+    if "template" in options:
+        options["template"] = options["template"].read_text()
+    rows = dataset.concatenate([_IMPORTERS[kind](path, **options) for path in paths])
+    _write(rows, out, as_json)
 
 
 @data.command()
@@ -106,7 +96,7 @@ def import_rows(
 @store_option
 @json_option
 def export(run: str, out: Path, licence: str, store: str, as_json: bool) -> None:
-    """Write what a RUN measured as rows.
+    """Write the kernels that a RUN measured as rows.
 
     \b
     Example:
@@ -114,8 +104,7 @@ def export(run: str, out: Path, licence: str, store: str, as_json: bool) -> None
     """
     with Store.open(store, create=False) as opened:
         rows = dataset.export_run(opened.open_run(opened.find_run(run)), licence=licence)
-    dataset.write_rows(out, rows)
-    _tell(rows, out, as_json)
+    _write(rows, out, as_json)
 
 
 @data.command()
@@ -135,22 +124,21 @@ def describe(file: Path, as_json: bool) -> None:
     totals = ", ".join(f"{facts[name]:,} {name}" for name in ("rows", "problems", "searches"))
     OUT.print(f"{file}: {totals}")
     for column, counts in facts["by"].items():
-        table = Table(box=None, pad_edge=False)
-        table.add_column(column)
-        table.add_column("rows", justify="right")
-        table.add_column("ok", justify="right")
-        for value, count in counts.items():
-            table.add_row(value, f"{count['rows']:,}", f"{count['ok']:,}")
-        OUT.print(table)
+        rows = [(value, count["rows"], count["ok"]) for value, count in counts.items()]
+        _print((column, "rows", "ok"), rows)
         OUT.print()
 
 
 @data.command()
 @click.argument("file", type=_existing)
-@click.option("--by", type=click.Choice(dataset.SPLITS), required=True, help="What is held apart.")
-@click.option("--folds", type=click.IntRange(min=2), help="Every group is tested in one fold.")
+@click.option("--by", type=click.Choice(dataset.SPLITS), required=True, help="What is kept apart.")
+@click.option(
+    "--folds", type=click.IntRange(min=2), help="Number of folds; each group is tested in one."
+)
 @click.option("--hold-out", multiple=True, help="Test on this group (repeat for more).")
-@click.option("--seed", type=int, default=0, show_default=True, help="Which groups share a fold.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Decides which groups share a fold."
+)
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True)
 @json_option
 def split(
@@ -162,7 +150,7 @@ def split(
     out: Path,
     as_json: bool,
 ) -> None:
-    """Part FILE into rows to train on and rows to test on, and check that nothing leaks.
+    """Split FILE into rows to train on and rows to test on, and check that nothing leaks.
 
     \b
     Examples:
@@ -183,16 +171,22 @@ def split(
     if as_json:
         click.echo(json.dumps({"by": by, "seed": seed, "splits": facts}))
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("split", "train rows", "test rows"):
-        table.add_column(column, justify="left" if column == "split" else "right")
-    for fact in facts:
-        table.add_row(fact["name"], f"{fact['train']:,}", f"{fact['test']:,}")
-    OUT.print(table)
+    rows = [(fact["name"], fact["train"], fact["test"]) for fact in facts]
+    _print(("split", "train rows", "test rows"), rows)
     OUT.print(f"no leaks; written to {out}")
 
 
-def _tell(rows: dataset.Rows, out: Path, as_json: bool) -> None:
+def _print(header: Sequence[str], rows: Iterable[tuple[str, int, int]]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for number, name in enumerate(header):
+        table.add_column(name, justify="right" if number else "left")
+    for name, *counts in rows:
+        table.add_row(name, *(f"{count:,}" for count in counts))
+    OUT.print(table)
+
+
+def _write(rows: dataset.Rows, out: Path, as_json: bool) -> None:
+    dataset.write_rows(out, rows)
     if as_json:
         click.echo(json.dumps({"out": str(out), **dataset.describe(rows)}))
         return

@@ -1,14 +1,16 @@
-"""Loading of problems: folders of data, bundled ones by name, others by path.
+"""Loading of problems: bundled ones by name, others by the path of their folder.
 
 A folder holds problem.toml, reference.py, seed.cpp and, together, template.cpp and template.toml.
-Everything that can be checked without running anything is checked here, and each complaint names
-the file and the fix.
+Everything that can be checked without running code is checked here. Each error names the file and
+the fix.
 """
 
 from __future__ import annotations
 
 import ast
 import tomllib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,11 @@ def bundled_problems() -> list[str]:
 
 
 def load_problem(name_or_path: str | Path) -> Problem:
-    """A bundled problem by its name, or the problem in a folder."""
+    """Load a bundled problem by its name, or the problem in a folder.
+
+    Raises:
+        ProblemError: there is no such problem, or a file of it has an error.
+    """
     folder = _BUNDLED / name_or_path
     if str(name_or_path) not in bundled_problems():
         folder = Path(name_or_path)
@@ -42,20 +48,17 @@ def load_problem(name_or_path: str | Path) -> Problem:
     suffix = SUFFIXES.get(str(fields.get("language")))
     if suffix is None:
         raise ProblemError(f"{toml}: set language to one of {', '.join(sorted(SUFFIXES))}")
-    cases = _table(fields, "cases", toml)
-    work = _table(fields, "work", toml)
+    cases, work = (_table(fields, name, toml) for name in ("cases", "work"))
     fields["oracle_source"] = _read(folder / "reference.py")
     fields["seed_source"] = _read(folder / f"seed.{suffix}")
     fields["template"] = _load_template(folder, suffix)
-    try:
+    with _complaints(str(toml)):
         fields["cases"] = [{"name": name, **case} for name, case in cases.items()]
         problem = Problem(**fields, **work)
-    except (ValidationError, TypeError) as error:
-        raise ProblemError(f"{toml}: {_complaint(error)}") from error
     _check_signature(problem, toml)
     for case in problem.cases:
-        _check_case(problem, case, toml)
-    _check_hidden(problem, toml)
+        _check_case(problem, case, f"{toml}: [cases.{case.name}]")
+    _check_hidden(problem, f"{toml}: [hidden]")
     _check_reference(problem, folder / "reference.py")
     return problem
 
@@ -65,94 +68,77 @@ def _load_template(folder: Path, suffix: str) -> Template | None:
     if not source.exists() and not toml.exists():
         return None
     text, fields = _read(source), _read_toml(toml)
-    try:
+    with _complaints(str(toml)):
         template = Template(source=text, **fields)
-    except (ValidationError, TypeError) as error:
-        raise ProblemError(f"{toml}: {_complaint(error)}") from error
-    try:
+    with _complaints(f"{toml}: constraints"):
         admitted = next(template.configurations(), None)
-    except ProblemError as error:
-        raise ProblemError(f"{toml}: constraints: {error}") from error
     if admitted is None:
         raise ProblemError(f"{toml}: no configuration satisfies the constraints; loosen one")
     return template
 
 
 def _check_signature(problem: Problem, toml: Path) -> None:
-    names = [argument.name for argument in problem.arguments]
-    every = [*names, *problem.dimensions]
-    if twice := {name for name in every if every.count(name) > 1}:
+    names = [*(argument.name for argument in problem.arguments), *problem.dimensions]
+    if twice := {name for name in names if names.count(name) > 1}:
         raise ProblemError(f"{toml}: {', '.join(sorted(twice))} is named twice; rename one")
-    if odd := [name for name in (*every, problem.entry) if not name.isidentifier()]:
+    if odd := [name for name in (*names, problem.entry) if not name.isidentifier()]:
         raise ProblemError(f"{toml}: {odd[0]!r} cannot be a name in code; rename it")
     if problem.language == "opencl" and problem.entry == "kernel":
         raise ProblemError(f"{toml}: `kernel` is a keyword of OpenCL C; name the entry otherwise")
     if "\n" in problem.name:
         raise ProblemError(f"{toml}: name must be one line; shorten it")
-    roles = {argument.role for argument in problem.arguments}
-    if missing := {"input", "output"} - roles:
+    if missing := {"input", "output"} - {argument.role for argument in problem.arguments}:
         raise ProblemError(f"{toml}: add an argument with role = {missing.pop()!r}")
     if not problem.timed_cases:
         raise ProblemError(f"{toml}: no case is timed; drop `timed = false` from one of [cases]")
 
 
-def _check_case(problem: Problem, case: Case, toml: Path) -> None:
-    where = f"{toml}: [cases.{case.name}]"
-    if set(case.dimensions) != set(problem.dimensions):
-        raise ProblemError(f"{where}: dimensions must be exactly {', '.join(problem.dimensions)}")
-
-    def positive(what: str, expression: str) -> None:
-        try:
+def _check_case(problem: Problem, case: Case, where: str) -> None:
+    _check_dimensions(problem, case.dimensions, where)
+    positive = [("[work] flops", problem.flops), ("[work] bytes", problem.bytes)]
+    for argument in problem.arguments:
+        positive += [(f"shape of {argument.name}", expression) for expression in argument.shape]
+        _check_fill(argument, case, where)
+    for what, expression in positive:
+        with _complaints(f"{where}: {what}"):
             value = evaluate(expression, case.dimensions)
-        except (ProblemError, ArithmeticError, TypeError) as error:
-            raise ProblemError(f"{where}: {what}: {error}") from error
         if not value > 0:
             raise ProblemError(f"{where}: {what} {expression!r} is {value}; it must be positive")
 
-    for argument in problem.arguments:
-        for expression in argument.shape:
-            positive(f"shape of {argument.name}", expression)
-        _check_fill(argument, case, where)
-    positive("[work] flops", problem.flops)
-    positive("[work] bytes", problem.bytes)
 
-
-def _check_hidden(problem: Problem, toml: Path) -> None:
+def _check_hidden(problem: Problem, where: str) -> None:
     if problem.hidden is None:
         return
     bounds = problem.hidden.dimensions
-    where = f"{toml}: [hidden]"
-    if set(bounds) != set(problem.dimensions):
-        raise ProblemError(f"{where}: dimensions must be exactly {', '.join(problem.dimensions)}")
+    _check_dimensions(problem, bounds, where)
     for name, (low, high) in bounds.items():
         if not 1 <= low <= high:
             raise ProblemError(f"{where}: {name} = [{low}, {high}] must be [low, high], from 1 on")
-    try:
+    with _complaints(where):
         for constraint in problem.hidden.constraints:
             evaluate(constraint, {name: low for name, (low, _) in bounds.items()})
-    except (ProblemError, ArithmeticError, TypeError) as error:
-        raise ProblemError(f"{where}: {error}") from error
+
+
+def _check_dimensions(problem: Problem, names: Iterable[str], where: str) -> None:
+    if set(names) != set(problem.dimensions):
+        raise ProblemError(f"{where}: dimensions must be exactly {', '.join(problem.dimensions)}")
 
 
 def _check_fill(argument: Argument, case: Case, where: str) -> None:
-    if argument.role == "output" or argument.fill.kind == "normal":
-        if argument.role == "input" and argument.dtype.startswith("int"):
+    name, fill = argument.name, argument.fill
+    if argument.role == "output":
+        return
+    if fill.kind == "normal":
+        if argument.dtype.startswith("int"):
             raise ProblemError(
-                f"{where}: {argument.name} is {argument.dtype}; "
+                f"{where}: {name} is {argument.dtype}; "
                 'use fill = { kind = "integers", low = 0, high = ... }'
             )
         return
-    try:
-        low, high = (
-            evaluate(str(bound), case.dimensions)
-            for bound in (argument.fill.low, argument.fill.high)
-        )
-    except ProblemError as error:
-        raise ProblemError(f"{where}: fill of {argument.name}: {error}") from error
+    with _complaints(f"{where}: fill of {name}"):
+        low, high = (evaluate(str(bound), case.dimensions) for bound in (fill.low, fill.high))
     if not low < high:
-        raise ProblemError(
-            f"{where}: fill of {argument.name}: low {low} must be less than high {high}"
-        )
+        raise ProblemError(f"{where}: fill of {name}: low {low} must be less than high {high}")
 
 
 def _check_reference(problem: Problem, path: Path) -> None:
@@ -165,8 +151,8 @@ def _check_reference(problem: Problem, path: Path) -> None:
     wanted = f"def reference({', '.join(inputs)}, *, {', '.join(problem.dimensions)})"
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "reference":
-            positional = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
-            keywords = {each.arg for each in node.args.kwonlyargs}
+            positional = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+            keywords = {argument.arg for argument in node.args.kwonlyargs}
             if positional == inputs and keywords == set(problem.dimensions):
                 return
             raise ProblemError(f"{path}:{node.lineno}: the signature must be `{wanted}`")
@@ -196,9 +182,15 @@ def _table(fields: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
     return table
 
 
-def _complaint(error: ValidationError | TypeError) -> str:
-    if isinstance(error, TypeError):
-        return str(error)
-    return "; ".join(
-        f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in error.errors()
-    )
+@contextmanager
+def _complaints(where: str) -> Iterator[None]:
+    """Turn what records and expressions complain about into a ProblemError that says where."""
+    try:
+        yield
+    except ValidationError as error:
+        complaints = (
+            f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors()
+        )
+        raise ProblemError(f"{where}: {'; '.join(complaints)}") from error
+    except (ProblemError, ArithmeticError, TypeError) as error:
+        raise ProblemError(f"{where}: {error}") from error
