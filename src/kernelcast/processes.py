@@ -1,6 +1,6 @@
-"""Processes that share the work: they end when the process that started them does.
+"""Pools of worker processes that end when the process that started them ends.
 
-A worker that outlives a killed parent would go on computing, and spoil every timing after it.
+A worker that outlives a killed parent would keep a core busy and disturb later timings.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ _THREADS = "OMP_NUM_THREADS"
 
 @contextmanager
 def workers(count: int, *, a_core_each: bool = False) -> Iterator[ProcessPoolExecutor]:
-    """A pool of fresh processes with one thread each for linear algebra.
+    """Start a pool of new processes with one thread each for linear algebra.
 
-    With `a_core_each`, each process has a core that no other process of the pool has. Ctrl-C
-    reaches the parent alone, which ends the processes whatever they are at.
+    Ctrl-C reaches the parent alone, which ends the processes at once.
+
+    Args:
+        count: The number of processes.
+        a_core_each: Give each process a core that no other process of the pool has.
     """
     context = multiprocessing.get_context("spawn")
     cores: multiprocessing.Queue[int] | None = context.Queue() if a_core_each else None
@@ -35,7 +38,7 @@ def workers(count: int, *, a_core_each: bool = False) -> Iterator[ProcessPoolExe
     os.environ[_THREADS] = threads or "1"
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        # A job for each starts them all now, while the environment and the mask are theirs.
+        # One job a process starts them all now, with this environment and signal mask.
         for _ in range(count):
             pool.submit(os.getpid)
     finally:
@@ -44,7 +47,7 @@ def workers(count: int, *, a_core_each: bool = False) -> Iterator[ProcessPoolExe
             del os.environ[_THREADS]
     try:
         yield pool
-    except BaseException:  # Ctrl-C too; it is raised again
+    except BaseException:  # includes Ctrl-C
         for process in multiprocessing.active_children():
             if process not in others:
                 process.terminate()

@@ -317,6 +317,7 @@ class MeasuringBackend(ABC, Generic[P]):
             if build.evidence.failure is not None:
                 return build.evidence.failure
             if build.program is None:
+                self._require_device()
                 return Failure(kind=FailureKind.COMPILE_ERROR, message="it cannot be launched")
             programs[case.name] = build.program
         return programs

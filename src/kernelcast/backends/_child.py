@@ -240,17 +240,13 @@ class Child(ABC):
     def _wait_longer(self, limit_s: float) -> list[tuple[int, int]]:
         """Wait beyond the limit while the process is starved, and return what became ready."""
         patience = Patience(self.pid, limit_s, self._cpu_seen_s, self.deadline)
-        while True:
-            left_s = patience.left_s()
-            # Also if no time is left: it may have answered since the last look.
-            if ready := self._poll.poll(math.ceil(left_s * 1e3)):
-                return ready
-            if left_s == 0.0:
-                waited_s, self._computed_s = patience.waited_s, patience.computed_s
-                core_s = self._computed_s if patience.starved else waited_s
-                self._count(waited_s, core_s)
-                self.share = min(1.0, core_s / waited_s)
-                return []
+        if ready := patience.wait(self._poll):
+            return ready
+        waited_s, self._computed_s = patience.waited_s, patience.computed_s
+        core_s = self._computed_s if patience.starved else waited_s
+        self._count(waited_s, core_s)
+        self.share = min(1.0, core_s / waited_s)
+        return []
 
     def _unconfined(self) -> Failure:
         """Raise: the process ended before it touched the kernel, which is not to blame."""

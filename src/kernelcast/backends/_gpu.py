@@ -27,13 +27,8 @@ from kernelcast.backends._launch import (
     driver_grant,
     no_launch,
 )
-from kernelcast.backends._sandbox import Grant, Level, Sandbox
-from kernelcast.backends._toolchain import (
-    DISASSEMBLY_TIMEOUT_S,
-    ToolRun,
-    find_cuda_tool,
-    run_tool,
-)
+from kernelcast.backends._sandbox import Grant, Sandbox
+from kernelcast.backends._toolchain import ToolRun, find_cuda_tool, run_tool
 from kernelcast.devices import catalogue, find_device
 from kernelcast.errors import NoDevice, SetupError
 from kernelcast.types import Device, Evidence, Failure, FailureKind, Problem
@@ -59,7 +54,8 @@ class GpuBackend(MeasuringBackend[Program]):
 
     Times and occupancy are those of `device`; code is compiled for `target`; see `choose_target`.
     The launching process is confined too, and sees no devices but those of NVIDIA's driver. With
-    `allow_unsafe` it is not confined, in case the driver does not work there.
+    `allow_unsafe` it is not confined, in case the driver does not work there. `limits` are the
+    other arguments of `MeasuringBackend`.
     """
 
     def __init__(
@@ -67,21 +63,12 @@ class GpuBackend(MeasuringBackend[Program]):
         target: str | None,
         device: Device | str | None,
         toolchain: str,
-        compile_timeout_s: float,
-        device_cap_s: float,
-        require: Level | None,
-        *,
+        *limits: Any,
         allow_unsafe: bool,
     ) -> None:
         self.target, chosen = choose_target(target, device)
-        super().__init__(
-            chosen,
-            f"{toolchain}, {self.target}",
-            compile_timeout_s,
-            device_cap_s,
-            require,
-            allow_unsafe=allow_unsafe,
-        )
+        toolchain = f"{toolchain}, {self.target}"
+        super().__init__(chosen, toolchain, *limits, allow_unsafe=allow_unsafe)
         self._disassembler = find_cuda_tool("nvdisasm")
         self._launching = launching_sandbox(self._sandbox, allow_unsafe=allow_unsafe)
         self.level = self.level if self._launching.mechanisms else "S0"
@@ -95,17 +82,15 @@ class GpuBackend(MeasuringBackend[Program]):
     def _start(self, arena: Arena, programs: Mapping[str, Program]) -> Child:
         return CudaChild(self._launching, programs, arena, self.device)
 
-    def _run(
-        self, command: Sequence[str | Path], folder: Path, timeout_s: float | None = None
-    ) -> ToolRun:
+    def _run(self, command: Sequence[str | Path], folder: Path) -> ToolRun:
         """Run a compiler or disassembler, confined."""
-        return run_tool(self._sandbox, command, folder, timeout_s or self._compile_timeout_s)
+        return run_tool(self._sandbox, command, folder, self._compile_timeout_s)
 
     def _mix(self, folder: Path, ptx: str, entry: str | None = None) -> tuple[int, dict[str, int]]:
         """Size and instruction mix of kernel.cubin; without a disassembler, the mix of its PTX."""
         if self._disassembler is not None:
-            command = (self._disassembler, "-c", "-ndf", "kernel.cubin")
-            listing = self._run(command, folder, DISASSEMBLY_TIMEOUT_S)
+            command = (self._disassembler.resolve(), "-c", "-ndf", "kernel.cubin")
+            listing = self._run(command, folder)
             if not listing.failure:
                 return sass_mix(listing.output, entry)
         return 0, ptx_mix(ptx)

@@ -7,6 +7,7 @@ no core is starved; the wait for it is extended, up to eight limits.
 from __future__ import annotations
 
 import math
+import select
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -49,6 +50,15 @@ class Patience:
         if not self.starved:
             return 0.0
         return max(0.0, min(self._limit_s - self.computed_s, self._until - now))
+
+    def wait(self, poll: select.poll) -> list[tuple[int, int]]:
+        """Wait while the process is starved, and return what became ready."""
+        while True:
+            left_s = self.left_s()
+            # Also if no time is left: it may have answered since the last look.
+            ready = poll.poll(math.ceil(left_s * 1e3))
+            if ready or left_s == 0.0:
+                return ready
 
 
 def innermost(pid: int) -> int:

@@ -86,9 +86,8 @@ def prove(sandbox: Sandbox) -> Proof:
     trouble = ""
     for profile in get_args(Profile):
         with tempfile.TemporaryFile() as messages:
-            with _targets() as targets:
-                for name, denied in _run_canaries(sandbox, profile, targets, messages).items():
-                    canaries[f"{profile}: {name}"] = denied
+            for name, denied in _run_canaries(sandbox, profile, messages).items():
+                canaries[f"{profile}: {name}"] = denied
             messages.seek(0)
             trouble = trouble or messages.read(4096).decode(errors="replace").strip()
     levels: tuple[Level, ...] = ("S3", "S2", "S1")
@@ -111,18 +110,9 @@ def detect_sandbox() -> Sandbox:
 # ----------------------------------------------------------------------------------- the canaries
 
 
-@dataclass(frozen=True)
-class _Targets:
-    """What the canaries try to reach, and the folders they may use."""
-
-    shared: Path
-    build: Path
-    neighbour: subprocess.Popen[bytes]
-    facts: dict[str, Any]
-
-
 @contextmanager
-def _targets() -> Iterator[_Targets]:
+def _targets() -> Iterator[tuple[dict[str, Any], Path, subprocess.Popen[bytes]]]:
+    """What the canaries try to reach: facts about it, a folder to build in, and a process."""
     token = secrets.token_hex(16)
     with ExitStack() as stack:
 
@@ -169,58 +159,58 @@ def _targets() -> Iterator[_Targets]:
             "parent_started": _confine.process_started(os.getpid()),
             "int_80": platform.machine() == "x86_64",
         }
-        yield _Targets(shared, build, neighbour, facts)
+        yield facts, build, neighbour
 
 
-def _run_canaries(
-    sandbox: Sandbox, profile: Profile, targets: _Targets, messages: IO[bytes]
-) -> dict[str, bool]:
+def _run_canaries(sandbox: Sandbox, profile: Profile, messages: IO[bytes]) -> dict[str, bool]:
     """Whether each canary was denied; one that died before its report is missing."""
-    writable = (targets.build,) if profile == "compile" else ()
-    grant = Grant(profile, (targets.shared,), writable, memory_bytes=1 << 30, cpu_s=10)
-    report, report_write = os.pipe()
-    never, never_write = os.pipe()
-    facts = targets.facts | {
-        "profile": profile,
-        "report": report_write,
-        "never": never,
-        "straggler": sandbox.wrapped,  # without a namespace of processes it always survives
-        # The canaries of one profile end by themselves, those of the other are killed: nothing may
-        # be left in either case.
-        "linger": profile == "compile",
-        "devices": [Path(device).name for device in sandbox.devices],
-        "memory_bytes": grant.memory_bytes,
-        "file_bytes": grant.file_bytes,
-        "descriptors": grant.descriptors,
-        "calls": _calls(profile) if _seccomp.is_supported() else {},
-    }
-    try:
-        confined = sandbox.start(
-            "_confine.run_canaries",
-            [_confine.encode(facts)],
-            grant,
-            targets.shared,
-            inherited={**os.environ, "PATH_TO_TOKEN": facts["token"]},
-            pass_fds=(report_write, never),
-            output=messages,
-        )
-    finally:
-        for fd in (report_write, never):
-            os.close(fd)
-    text = _read_report(report)
-    if profile == "compile":
-        os.kill(confined.pid, signal.SIGKILL)
-    confined.ended_within(1.0)
-    gone = confined.wait_until_gone() and sandbox.wrapped
-    confined.end()
-    for fd in (report, never_write):
-        os.close(fd)
-    denied = {name: verdict == "1" for name, verdict in map(str.split, text.splitlines())}
-    if denied.pop("end", False):
-        denied |= {"leftovers": gone, "bwrap.death": gone}
-    if denied.get("signal") and targets.neighbour.poll() is not None:
-        denied["signal"] = False
-    return denied
+    with _targets() as (facts, build, neighbour), ExitStack() as stack:
+        shared = Path(facts["shared"]).parent
+        writable = (build,) if profile == "compile" else ()
+        grant = Grant(profile, (shared,), writable, memory_bytes=1 << 30, cpu_s=10)
+        report, report_write = os.pipe()
+        never, never_write = os.pipe()
+        for fd in (report, never_write):
+            stack.callback(os.close, fd)
+        facts |= {
+            "profile": profile,
+            "report": report_write,
+            "never": never,
+            "straggler": sandbox.wrapped,  # without a namespace of processes it always survives
+            # The canaries of one profile end by themselves, those of the other are killed: nothing
+            # may be left in either case.
+            "linger": profile == "compile",
+            "devices": [Path(device).name for device in sandbox.devices],
+            "memory_bytes": grant.memory_bytes,
+            "file_bytes": grant.file_bytes,
+            "descriptors": grant.descriptors,
+            "calls": _calls(profile) if _seccomp.is_supported() else {},
+        }
+        try:
+            confined = sandbox.start(
+                "_confine.run_canaries",
+                [_confine.encode(facts)],
+                grant,
+                shared,
+                inherited={**os.environ, "PATH_TO_TOKEN": facts["token"]},
+                pass_fds=(report_write, never),
+                output=messages,
+            )
+        finally:
+            for fd in (report_write, never):
+                os.close(fd)
+        text = _read_report(report)
+        if profile == "compile":
+            os.kill(confined.pid, signal.SIGKILL)
+        confined.ended_within(1.0)
+        gone = confined.wait_until_gone() and sandbox.wrapped
+        confined.end()
+        denied = {name: verdict == "1" for name, verdict in map(str.split, text.splitlines())}
+        if denied.pop("end", False):
+            denied |= {"leftovers": gone, "bwrap.death": gone}
+        if denied.get("signal") and neighbour.poll() is not None:
+            denied["signal"] = False
+        return denied
 
 
 def _calls(profile: Profile) -> dict[str, list[tuple[int, int, tuple[int, ...]]]]:

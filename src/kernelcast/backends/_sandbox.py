@@ -368,13 +368,8 @@ class Confined:
         try:
             poll = select.poll()
             poll.register(pidfd, select.POLLIN)
-            if poll.poll(int(timeout_s * 1e3) + 1):
-                return True
-            patience = Patience(self.pid, timeout_s)
-            while left_s := patience.left_s():
-                if poll.poll(int(left_s * 1e3) + 1):
-                    return True
-            return False
+            ended = poll.poll(int(timeout_s * 1e3) + 1)
+            return bool(ended or Patience(self.pid, timeout_s).wait(poll))
         finally:
             os.close(pidfd)
 

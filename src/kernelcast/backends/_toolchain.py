@@ -20,7 +20,8 @@ from kernelcast.backends._inspect import OBJDUMP_OPTIONS, object_mix
 from kernelcast.backends._sandbox import Grant, Sandbox
 from kernelcast.types import Failure, FailureKind
 
-DISASSEMBLY_TIMEOUT_S = 30.0
+_DISASSEMBLY_TIMEOUT_S = 30.0
+_RUN_PROGRAM = "_confine.run"
 _MEMORY_BYTES = 8 << 30
 _OUTPUT_BYTES = 64 << 20
 _MESSAGE_LINES = 20
@@ -51,36 +52,18 @@ def run_tool(
     folder: Path,
     timeout_s: float,
     *,
+    task: str = _RUN_PROGRAM,
     readable: Sequence[Path] = (),
     pass_fds: Sequence[int] = (),
     **environment: str,
 ) -> ToolRun:
-    """Run a command in a folder, with output and errors in the order printed."""
-    program = Path(os.path.realpath(command[0]))
-    return run_task(
-        sandbox,
-        "_confine.run",
-        [str(program), *map(str, command[1:])],
-        folder,
-        timeout_s,
-        readable=(*readable, program_tree(program)),
-        pass_fds=pass_fds,
-        **environment,
-    )
+    """Run a command in a folder, with output and errors in the order printed.
 
-
-def run_task(
-    sandbox: Sandbox,
-    task: str,
-    arguments: Sequence[str],
-    folder: Path,
-    timeout_s: float,
-    *,
-    readable: Sequence[Path] = (),
-    pass_fds: Sequence[int] = (),
-    **environment: str,
-) -> ToolRun:
-    """Run a function of a child-side module that compiles by itself."""
+    The program runs by the name it is called by: clang++ is a link to clang. With `task`, the
+    command is the arguments of a child-side function that compiles by itself.
+    """
+    if task == _RUN_PROGRAM:
+        readable = (*readable, program_tree(Path(command[0])))
     cpu_s = math.ceil(2 * timeout_s)
     grant = Grant("compile", tuple(readable), (folder,), _MEMORY_BYTES, cpu_s)
     private = {"TMPDIR": str(folder), "HOME": str(folder), "LC_ALL": "C", "OMP_NUM_THREADS": "1"}
@@ -89,7 +72,7 @@ def run_task(
     with tempfile.TemporaryFile() as output:
         process = sandbox.start(
             task,
-            arguments,
+            list(map(str, command)),
             grant,
             folder,
             environment=private | environment,
@@ -122,7 +105,7 @@ def native_mix(
     if objdump is None:
         return 0, {}
     command = (objdump, *OBJDUMP_OPTIONS, library)
-    listing = run_tool(sandbox, command, folder, DISASSEMBLY_TIMEOUT_S)
+    listing = run_tool(sandbox, command, folder, _DISASSEMBLY_TIMEOUT_S)
     return (0, {}) if listing.failure else object_mix(listing.output, function)
 
 

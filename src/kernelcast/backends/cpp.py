@@ -25,7 +25,7 @@ from kernelcast.backends._backend import Build, MeasuringBackend
 from kernelcast.backends._child import Child
 from kernelcast.backends._inspect import foreign_imports
 from kernelcast.backends._sandbox import Grant, Level, Sandbox
-from kernelcast.backends._toolchain import native_mix, program_tree, run_task
+from kernelcast.backends._toolchain import native_mix, run_tool
 from kernelcast.devices import detect_cpu, find_device
 from kernelcast.errors import SetupError
 from kernelcast.types import Case, Device, Failure, Language, Problem, content_hash
@@ -139,15 +139,7 @@ class CppBackend(MeasuringBackend[Path]):
         command = [*self._command, "-Wl,-z,defs", "kernel.cpp", "-o", library.name]
         if problem.arguments:  # without them the problem states no entry
             command.append(f"-Wl,--require-defined={problem.entry}")
-        # By its own name, which `run_tool` would resolve: clang++ is a link to clang.
-        run = run_task(
-            self._sandbox,
-            "_confine.run",
-            command,
-            folder,
-            self._compile_timeout_s,
-            readable=(program_tree(Path(command[0])),),
-        )
+        run = run_tool(self._sandbox, command, folder, self._compile_timeout_s)
         if failure := run.failure or foreign_imports(library, _is_foreign):
             return Build(self._evidence(problem, run, failure=failure))
         code = native_mix(self._sandbox, library, folder)

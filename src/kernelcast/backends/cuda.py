@@ -73,7 +73,7 @@ class CudaBackend(GpuBackend):
             require,
             allow_unsafe=allow_unsafe,
         )
-        self._nvcc = nvcc
+        self._nvcc = nvcc.resolve()
         self._flags = (*flags, f"-arch={self.target}", "-cubin", "-Xptxas", "-v", "--keep")
 
     def _compile(

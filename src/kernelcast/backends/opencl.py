@@ -42,7 +42,7 @@ from kernelcast.backends._launch import (
 )
 from kernelcast.backends._proof import detect_sandbox
 from kernelcast.backends._sandbox import Grant, Level, Sandbox
-from kernelcast.backends._toolchain import ToolRun, native_mix, run_task
+from kernelcast.backends._toolchain import ToolRun, native_mix, run_tool
 from kernelcast.devices import detect_cpu, find_device
 from kernelcast.errors import NoDevice, ProblemError
 from kernelcast.types import Case, Device, Failure, FailureKind, Language, Problem, content_hash
@@ -370,12 +370,12 @@ class OpenClBackend(MeasuringBackend[Program]):
 
     def _work(self, entry: str, folder: Path, variants: Sequence[str]) -> ToolRun:
         """Compile kernel.cl; PoCL also makes and keeps native code for these variants."""
-        return run_task(
+        return run_tool(
             self._sandbox,
-            "_opencl_worker.compile_source",
             [str(self._facts.platform), str(self._facts.index), entry, self._options],
             folder,
             self._compile_timeout_s,
+            task="_opencl_worker.compile_source",
             readable=_READABLE,
             pass_fds=(),
             POCL_BINARY_SPECIALIZE_WG=",".join(variants),

@@ -39,17 +39,7 @@ from kernelcast.backends._sandbox import Level
 from kernelcast.backends._toolchain import ToolRun, run_tool, triton_tools
 from kernelcast.backends._verify import KnownAnswer, oracle
 from kernelcast.errors import NoDevice, SetupError
-from kernelcast.types import (
-    Case,
-    Device,
-    Effort,
-    Failure,
-    FailureKind,
-    Kernel,
-    Language,
-    Measurement,
-    Problem,
-)
+from kernelcast.types import Case, Device, Failure, FailureKind, Kernel, Language, Problem
 
 _WORKER = Path(__file__).with_name("_triton_worker.py")
 _SMALL_BYTES = 1 << 20
@@ -115,19 +105,8 @@ class TritonBackend(GpuBackend):
         self._paths = tuple({_package_folder(name) for name in ("triton", "numpy")})
         self._is_nvidia = self.target.startswith("sm_")
         self._architecture = int(re.sub(r"\D", "", self.target)) if self._is_nvidia else 0
-        self._assembler = tools / ("ptxas-blackwell" if self._architecture >= 90 else "ptxas")
-
-    def measure(
-        self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
-    ) -> Measurement:
-        """Verify and time against the seed kernel.
-
-        Raises:
-            NoDevice: The kernel compiles, and no device here can run it.
-        """
-        if self.inspect(problem, kernel).failure is None:
-            self._require_device()
-        return super().measure(problem, kernel, seed, effort)
+        name = "ptxas-blackwell" if self._architecture >= 90 else "ptxas"
+        self._assembler = (tools / name).resolve()
 
     def _require_device(self) -> None:
         if not self._is_nvidia:
@@ -204,7 +183,7 @@ class TritonBackend(GpuBackend):
         (folder / "job.json").write_text(json.dumps({**job, "paths": list(map(str, self._paths))}))
         return run_tool(
             self._sandbox,
-            [sys.executable, "-I", "-S", "-W", "ignore", _WORKER, task],
+            [os.path.realpath(sys.executable), "-I", "-S", "-W", "ignore", _WORKER, task],
             folder,
             self._compile_timeout_s,
             readable=(*self._paths, _WORKER.parent),
