@@ -66,7 +66,7 @@ def test_the_list_of_commands_is_what_the_commands_say() -> None:
     for name, command in main.commands.items():
         assert command.name == name
         line = command.get_short_help_str(limit=1000)
-        assert COMMANDS[name][1] == line, f"write it into COMMANDS: {line}"
+        assert COMMANDS[name] == line, f"write it into COMMANDS: {line}"
 
 
 # ------------------------------------------------------------------------------------------ init

@@ -1,4 +1,4 @@
-"""The command line: thin. Results go to standard output, progress and errors to standard error."""
+"""The command line. Results go to standard output, progress and errors to standard error."""
 
 from __future__ import annotations
 
@@ -11,50 +11,43 @@ import click
 from kernelcast.errors import KernelcastError
 
 COMMANDS = {
-    "compare": (
-        "compare:compare",
-        "Compare arms that differ in one part on PROBLEM (a bundled name or a folder).",
-    ),
-    "data": ("data:data", "Rows of measured kernels: import, export, describe and split them."),
-    "demo": ("demo:demo", "The whole idea in about a minute: no GPU, no key."),
-    "doctor": ("setup:doctor", "Say what works on this machine, and what to install for the rest."),
-    "eval": (
-        "judge:evaluate_forecasters",
-        "Judge forecasters on recorded kernels (ROWS, a Parquet file): no hardware is touched.",
-    ),
-    "forecast": (
-        "forecast:forecast",
-        "Forecast the speedup of CANDIDATE against REFERENCE, two source files of one language.",
-    ),
-    "init": ("setup:init", "Make a problem FOLDER that runs, to be changed into your own."),
-    "ls": (
-        "runs:list_runs",
-        "List the runs of the store, the latest last: problem, best, what was spent, and state.",
-    ),
-    "rank": (
-        "rank:rank",
-        "Order the kernels of POOL by their chance to be the fastest, and say how many to measure.",
-    ),
-    "replay": (
-        "judge:replay",
-        "Compare policies on what was recorded (ROWS, a Parquet file): no hardware is touched.",
-    ),
-    "resume": ("runs:resume", "Go on with a RUN that was stopped, killed or has spent its budget."),
-    "search": ("runs:search", "Search a faster kernel for PROBLEM (a bundled name or a folder)."),
-    "show": ("runs:show", "Show where a RUN stands and what it found."),
-    "train": (
-        "train:train",
-        "Train the forecaster of written kernels on ROWS (Parquet files of measured kernels).",
-    ),
+    "compare": "Compare arms that differ in one part on PROBLEM (a bundled name or a folder).",
+    "data": "Rows of measured kernels: import, export, describe and split them.",
+    "demo": "The whole idea in about a minute: no GPU, no key.",
+    "doctor": "Say what works on this machine, and what to install for the rest.",
+    "eval": "Judge forecasters on recorded kernels (ROWS, a Parquet file): no hardware is touched.",
+    "forecast": "Forecast the speedup of CANDIDATE against REFERENCE, two source files of one "
+    "language.",
+    "init": "Make a problem FOLDER that runs, to be changed into your own.",
+    "ls": "List the runs of the store, the latest last: problem, best, what was spent, and state.",
+    "rank": "Order the kernels of POOL by their chance to be the fastest, and say how many to "
+    "measure.",
+    "replay": "Compare policies on what was recorded (ROWS, a Parquet file): no hardware is "
+    "touched.",
+    "resume": "Go on with a RUN that was stopped, killed or has spent its budget.",
+    "search": "Search a faster kernel for PROBLEM (a bundled name or a folder).",
+    "show": "Show where a RUN stands and what it found.",
+    "train": "Train the forecaster of written kernels on ROWS (Parquet files of measured kernels).",
 }
-"""For each command its module and function, and its line in `kernelcast --help`."""
+"""For each command its line in `kernelcast --help`."""
+_ELSEWHERE = {
+    "doctor": "setup:doctor",
+    "eval": "judge:evaluate_forecasters",
+    "init": "setup:init",
+    "ls": "runs:list_runs",
+    "replay": "judge:replay",
+    "resume": "runs:resume",
+    "search": "runs:search",
+    "show": "runs:show",
+}
+"""Module and function of each command that is not a function in a module of its own name."""
 
 
 class _Commands(UserDict[str, Any]):
     """The commands by name; the module of a command is imported when the command is used."""
 
     def __getitem__(self, name: str) -> click.Command:
-        module, _, function = COMMANDS[name][0].partition(":")
+        module, _, function = _ELSEWHERE.get(name, f"{name}:{name}").partition(":")
         command: click.Command = getattr(import_module(f"{__name__}.{module}"), function)
         return command
 
@@ -64,7 +57,7 @@ class _Group(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -78,7 +71,7 @@ class _Group(click.Group):
 @click.group(
     cls=_Group,
     commands=_Commands(dict.fromkeys(COMMANDS)),
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(package_name="kernelcast")
 def main() -> None:

@@ -11,6 +11,7 @@ import logging
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, get_args
 
@@ -33,41 +34,46 @@ OUT = Terminal()
 ERR = Terminal(stderr=True)
 BINS = {bins.name: bins for bins in (DEFAULT_BINS, PAPER_BINS)}
 Command = Callable[..., Any]
+Decorator = Callable[[Command], Command]
+
+POSITIVE = click.IntRange(min=1)
+COUNT = click.IntRange(min=0)
+AMOUNT = click.FloatRange(min=0)
+ANY_PATH = click.Path(path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 # ------------------------------------------------------------------------------------- options
 
 
-def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+def option(
+    declaration: str, text: str, kind: Any = None, default: Any = None, **more: Any
+) -> Decorator:
+    """Return an option.
+
+    Args:
+        declaration: Its flags, and where they do not name it the parameter: `--json as_json`.
+        text: Its help.
+        kind: Type of its value; `bool` is a flag without a value.
+        default: Value if it is not given.
+        more: Further arguments of `click.option`.
+    """
+    more |= {"is_flag": True} if kind is bool else {"type": kind}
+    return click.option(*declaration.split(), help=text, default=default, **more)
+
+
+def _options(*options: Decorator) -> Decorator:
     """Return one decorator for several options, which help lists in this order."""
-
-    def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    return lambda command: reduce(lambda inner, outer: outer(inner), reversed(options), command)
 
 
-_COUNT = click.IntRange(min=0)
-_AMOUNT = click.FloatRange(min=0)
-existing_file = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-store_option = click.option(
+json_option = option("--json as_json", "One JSON object on stdout.", bool)
+store_option = option(
     "--store",
-    envvar="KERNELCAST_STORE",
+    "The store: a file (SQLite) or a database URL.",
     default=str(DEFAULT_STORE),
-    show_default=True,
-    help="The store: a file (SQLite) or a database URL.",
-)
-set_option = click.option(
-    "--set",
-    "more",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Any option of a part, e.g. policy.audit_share=0.2, forecaster.concurrency=32, "
-    "forecaster.temperature=null (repeat).",
+    envvar="KERNELCAST_STORE",
 )
 _PARTS: Mapping[Kind, str] = {
     "policy": "What is measured.",
@@ -77,116 +83,75 @@ _PARTS: Mapping[Kind, str] = {
 }
 part_options = _options(
     *(
-        click.option(f"--{kind}", f"{kind}__name", help=f"{what}  [default: {DEFAULT_PARTS[kind]}]")
-        for kind, what in _PARTS.items()
-    ),
+        option(f"--{kind} {kind}__name", f"{text}  [default: {DEFAULT_PARTS[kind]}]")
+        for kind, text in _PARTS.items()
+    )
 )
-model_options = _options(
-    click.option(
-        "--price-in",
-        "usd_per_million_input_tokens",
-        type=float,
-        help="Dollars per million tokens read (default: looked up).",
-    ),
-    click.option(
-        "--price-out",
-        "usd_per_million_output_tokens",
-        type=float,
-        help="Dollars per million tokens written (default: looked up).",
-    ),
-    click.option(
+_MODEL = {
+    "base_url": option("--base-url", "OpenAI-compatible endpoint, e.g. http://localhost:8000/v1."),
+    "model": option("--model", "Model name at the endpoint."),
+    "api_key_env": option(
         "--api-key-env",
+        "Environment variable that holds the key; local servers need none.",
         default="KERNELCAST_API_KEY",
-        show_default=True,
-        help="Environment variable that holds the key; local servers need none.",
     ),
-    click.option("--base-url", help="OpenAI-compatible endpoint, e.g. http://localhost:8000/v1."),
-    click.option("--model", help="Model name at the endpoint."),
-)
-ask_options = _options(
-    click.option(
+    "usd_per_million_input_tokens": option(
+        "--price-in usd_per_million_input_tokens",
+        "Dollars per million tokens read (default: looked up).",
+        float,
+    ),
+    "usd_per_million_output_tokens": option(
+        "--price-out usd_per_million_output_tokens",
+        "Dollars per million tokens written (default: looked up).",
+        float,
+    ),
+}
+_ASK = {
+    "ask": option(
         "--ask",
-        type=click.Choice(get_args(Way)),
-        default="reasoned",
-        show_default=True,
-        help="A model: by a rationale and points, by one letter, or which of two is faster.",
+        "A model: by a rationale and points, by one letter, or which of two is faster.",
+        click.Choice(get_args(Way)),
+        "reasoned",
     ),
-    click.option(
-        "--samples",
-        type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        help="Reasoned answers to pool; several are drawn at temperature 1.",
+    "samples": option(
+        "--samples", "Reasoned answers to pool; several are drawn at temperature 1.", POSITIVE, 1
     ),
-    click.option(
-        "--bins",
-        type=click.Choice(tuple(BINS)),
-        default="default",
-        show_default=True,
-        help="Ours, or the paper's eight.",
-    ),
-    set_option,
+    "bins": option("--bins", "Ours, or the paper's eight.", click.Choice(tuple(BINS)), "default"),
+}
+_set_option = option(
+    "--set more",
+    "Any option of a part, e.g. policy.audit_share=0.2, forecaster.concurrency=32, "
+    "forecaster.temperature=null (repeat).",
+    multiple=True,
+    metavar="KEY=VALUE",
 )
-_MODEL_KEYS = (
-    "base_url",
-    "model",
-    "api_key_env",
-    "usd_per_million_input_tokens",
-    "usd_per_million_output_tokens",
-    "ask",
-    "samples",
-    "bins",
-)
+model_options = _options(*_MODEL.values())
+ask_options = _options(*_ASK.values(), _set_option)
 trust_options = _options(
-    click.option(
-        "--backend",
-        "backend__name",
-        help="Backend that compiles and measures (default: the one of the problem's language).",
+    option(
+        "--backend backend__name",
+        "Backend that compiles and measures (default: the one of the problem's language).",
     ),
-    click.option(
-        "--require",
-        "backend__require",
-        type=click.Choice(["S1", "S2", "S3"]),
-        help="Refuse to measure below this sandbox level (see `kernelcast doctor`).",
+    option(
+        "--require backend__require",
+        "Refuse to measure below this sandbox level (see `kernelcast doctor`).",
+        click.Choice(["S1", "S2", "S3"]),
     ),
-    click.option(
-        "--allow-unsafe",
-        "backend__allow_unsafe",
-        is_flag=True,
-        help="Measure even where kernels cannot be confined.",
+    option(
+        "--allow-unsafe backend__allow_unsafe",
+        "Measure even where kernels cannot be confined.",
+        bool,
     ),
 )
-device_option = click.option(
-    "--device",
-    "backend__device",
-    help="Device to measure on, by name (default: the one of this machine).",
+device_option = option(
+    "--device backend__device", "Device to measure on, by name (default: the one of this machine)."
 )
 budget_options = _options(
-    click.option(
-        "--measurements",
-        "-n",
-        "budget__measurements",
-        type=_COUNT,
-        help="Cap on kernels measured.",
-    ),
-    click.option(
-        "--device-seconds", "budget__device_s", type=_AMOUNT, help="Cap on device seconds."
-    ),
-    click.option(
-        "--candidates", "budget__candidates", type=_COUNT, help="Stop after this many candidates."
-    ),
-    click.option(
-        "--forecast-usd",
-        "budget__forecast_usd",
-        type=_AMOUNT,
-        help="Cap on dollars for forecasts.",
-    ),
-    click.option(
-        "--proposal-usd",
-        "budget__proposal_usd",
-        type=_AMOUNT,
-        help="Cap on dollars for proposals.",
-    ),
+    option("--measurements -n budget__measurements", "Cap on kernels measured.", COUNT),
+    option("--device-seconds budget__device_s", "Cap on device seconds.", AMOUNT),
+    option("--candidates budget__candidates", "Stop after this many candidates.", COUNT),
+    option("--forecast-usd budget__forecast_usd", "Cap on dollars for forecasts.", AMOUNT),
+    option("--proposal-usd budget__proposal_usd", "Cap on dollars for proposals.", AMOUNT),
 )
 
 
@@ -203,7 +168,7 @@ def read_options(
         implied: Part that is a language model if an endpoint is given and nothing else is said.
     """
     given = {name: value for name, value in options.items() if is_given(name)}
-    model = {key: given.pop(key) for key in _MODEL_KEYS if key in given}
+    model = {key: given.pop(key) for key in (*_MODEL, *_ASK) if key in given}
     stated = dict(read_setting(text) for text in given.pop("more", ()))
     settings = {name.replace("__", "."): value for name, value in given.items()}
     if implied and ("base_url" in model or "model" in model):

@@ -11,11 +11,15 @@ import click
 
 from kernelcast import plugins
 from kernelcast.cli.common import (
+    AMOUNT,
+    FOLDER,
     OUT,
+    POSITIVE,
     ask_options,
     device_option,
     json_option,
     model_options,
+    option,
     part_options,
     read_options,
     read_setting,
@@ -38,46 +42,37 @@ _VARIED: tuple[plugins.Kind, ...] = ("policy", "strategy", "forecaster", "propos
 
 @click.command()
 @click.argument("problem")
-@click.option(
+@option(
     "--vary",
+    "The one part, or the one option of a part, in which the arms differ, and its value in each "
+    "arm. The others are held against the last.",
     metavar="KEY=VALUE,VALUE[,...]",
-    help="The one part, or the one option of a part, in which the arms differ, and its value in "
-    "each arm. The others are held against the last.",
 )
-@click.option(
-    "--arm",
-    "arms",
+@option(
+    "--arm arms",
+    "In place of --vary: all that one arm states of the part in which the arms differ (repeat).",
     multiple=True,
     metavar="'KEY=VALUE ...'",
-    help="In place of --vary: all that one arm states of the part in which the arms differ "
-    "(repeat).",
 )
-@click.option("--seeds", type=click.IntRange(min=1), default=ADVISED_SEEDS, show_default=True)
-@click.option(
-    "--measurements",
-    "-n",
-    type=click.IntRange(min=1),
-    default=40,
-    show_default=True,
-    help="Measurements a run, the same for all arms.",
-)
+@option("--seeds", "Runs an arm.", POSITIVE, ADVISED_SEEDS)
+@option("--measurements -n", "Measurements a run, the same for all arms.", POSITIVE, 40)
 @part_options
-@click.option("--inspect", is_flag=True, help="Compile every candidate before it is forecast.")
-@click.option(
+@option("--inspect", "Compile every candidate before it is forecast.", bool)
+@option(
     "--device-usd-per-hour",
-    type=click.FloatRange(min=0.0),
-    default=1.0,
-    show_default=True,
-    help="What an hour of the device costs, for the table in total cost.",
+    "What an hour of the device costs, for the table in total cost.",
+    AMOUNT,
+    1.0,
 )
 @ask_options
 @model_options
 @trust_options
 @device_option
-@click.option(
+@option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the runs, compare.json and compare.png.  [default: .kernelcast/compare]",
+    "Folder for the runs, compare.json and compare.png.",
+    FOLDER,
+    Path(".kernelcast/compare"),
 )
 @json_option
 def compare(
@@ -87,7 +82,7 @@ def compare(
     seeds: int,
     measurements: int,
     device_usd_per_hour: float,
-    out: Path | None,
+    out: Path,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -129,16 +124,15 @@ def compare(
         measurements=measurements,
         inspect=spec.inspect,
     )
-    folder = out or Path(".kernelcast/compare")
     backend = plugins.build("backend", spec.components["backend"])
     farm = plugins.build("farm", spec.components["farm"], backend=backend)
     try:
-        with Store.open(folder / "store.db") as store:
+        with Store.open(out / "store.db") as store:
             comparison = run_plan(
                 plan,
                 farm,
                 store,
-                tape=Tape(Proposals, folder / "proposals.jsonl"),
+                tape=Tape(Proposals, out / "proposals.jsonl"),
                 run=lambda search, budget, title: run_watched(search, budget, title, quiet=as_json),
             )
     finally:
@@ -147,13 +141,13 @@ def compare(
     if comparison.seeds:
         curves = {arm: [run.curve for run in comparison.of(arm)] for arm in plan.arms}
         title = f"{plan.problem.name}: {measurements} measurements, {len(comparison.seeds)} seeds"
-        figure = draw_comparison(curves, comparison.baseline, folder / "compare.png", title)
+        figure = draw_comparison(curves, comparison.baseline, out / "compare.png", title)
         report.facts["figure"] = str(figure.resolve())
-    write_json(folder / "compare.json", report.facts)
+    write_json(out / "compare.json", report.facts)
     report.show(OUT, as_json=as_json)
     if as_json:
         return
-    OUT.print(f"written to {folder}: compare.json, compare.png, store.db")
+    OUT.print(f"written to {out}: compare.json, compare.png, store.db")
     if not comparison.complete:
         OUT.print("to go on: the same command again")
 

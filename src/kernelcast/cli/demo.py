@@ -22,9 +22,12 @@ from rich.table import Table
 
 from kernelcast.backends.replay import Recording, space_problem
 from kernelcast.cli.common import (
+    FOLDER,
     OUT,
+    POSITIVE,
     check_writable,
     json_option,
+    option,
     read_options,
     run_watched,
     trust_options,
@@ -65,39 +68,16 @@ _NEVER = 10**9
 
 
 @click.command()
-@click.option("--problem", default="matmul", show_default=True, help="Problem of the live search.")
-@click.option(
-    "--seeds",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="Replayed searches an arm.",
-)
-@click.option(
-    "--measurements",
-    "-n",
-    type=click.IntRange(min=1),
-    default=25,
-    show_default=True,
-    help="Measurements a replayed search.",
-)
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("kernelcast-demo"),
-    show_default=True,
-    help="Folder for the kernel, the figure and the run.",
-)
-@click.option(
+@option("--problem", "Problem of the live search.", default="matmul")
+@option("--seeds", "Replayed searches an arm.", POSITIVE, 20)
+@option("--measurements -n", "Measurements a replayed search.", POSITIVE, 25)
+@option("--out", "Folder for the kernel, the figure and the run.", FOLDER, Path("kernelcast-demo"))
+@option(
     "--figure",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Where to draw the figure (default: demo.png in the folder).",
+    "Where to draw the figure (default: demo.png in the folder).",
+    click.Path(dir_okay=False, path_type=Path),
 )
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="Only see that it works: 2 seeds with 5 measurements, then 2 live ones.",
-)
+@option("--quick", "Only see that it works: 2 seeds with 5 measurements, then 2 live ones.", bool)
 @trust_options
 @json_option
 def demo(

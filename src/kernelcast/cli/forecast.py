@@ -17,11 +17,12 @@ from kernelcast.certainty import consult
 from kernelcast.cli.common import (
     BINS,
     ERR,
+    EXISTING_FILE,
     OUT,
     ask_options,
-    existing_file,
     json_option,
     model_options,
+    option,
     read_options,
 )
 from kernelcast.cli.compiling import compile_kernels, target_device
@@ -50,14 +51,14 @@ _ADVICE = {
 
 
 @click.command()
-@click.argument("reference", type=existing_file)
-@click.argument("candidate", type=existing_file)
-@click.option("--problem", help="Problem they solve (bundled name or folder): shapes, work.")
-@click.option("--device", help="Device to forecast for, e.g. H100 (default: this CPU).")
-@click.option(
+@click.argument("reference", type=EXISTING_FILE)
+@click.argument("candidate", type=EXISTING_FILE)
+@option("--problem", "Problem they solve (bundled name or folder): shapes, work.")
+@option("--device", "Device to forecast for, e.g. H100 (default: this CPU).")
+@option(
     "--reference-ms",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Measured time of REFERENCE, if known.",
+    "Measured time of REFERENCE, if known.",
+    click.FloatRange(min=0, min_open=True),
 )
 @ask_options
 @model_options

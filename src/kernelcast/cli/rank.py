@@ -13,11 +13,13 @@ from kernelcast import dataset, plugins
 from kernelcast.certainty import consult
 from kernelcast.cli.common import (
     ERR,
+    EXISTING_FILE,
     OUT,
+    POSITIVE,
     ask_options,
-    existing_file,
     json_option,
     model_options,
+    option,
     read_options,
     run_watched,
     store_option,
@@ -44,62 +46,33 @@ _KEYS = ("seed", "forecaster", "backend", "policy", "strategy", "farm")
 
 @click.command()
 @click.argument("pool")
-@click.option(
-    "--reference",
-    type=existing_file,
-    help="What a folder's kernels are to be faster than.",
-)
-@click.option("--problem", help="Problem they solve (name or folder); of rows, part of its name.")
-@click.option(
-    "--device", "backend__device", help="Device to rank for (default: the file's, or this CPU)."
-)
-@click.option(
-    "--history",
-    type=existing_file,
-    help="Rows of the same problem on other devices (Parquet).",
-)
-@click.option(
+@option("--reference", "What a folder's kernels are to be faster than.", EXISTING_FILE)
+@option("--problem", "Problem they solve (name or folder); of rows, part of its name.")
+@option("--device backend__device", "Device to rank for (default: the file's, or this CPU).")
+@option("--history", "Rows of the same problem on other devices (Parquet).", EXISTING_FILE)
+@option(
     "--restrict",
+    "What a tuner's space admits, e.g. 'block_x * block_y <= 1024' (repeat).",
     multiple=True,
     metavar="EXPRESSION",
-    help="What a tuner's space admits, e.g. 'block_x * block_y <= 1024' (repeat).",
 )
-@click.option(
-    "--language",
-    type=click.Choice(get_args(Language)),
-    default="cuda",
-    show_default=True,
-    help="Language of a tuner's space.",
+@option("--language", "Language of a tuner's space.", click.Choice(get_args(Language)), "cuda")
+@option(
+    "--trees", "Model that `kernelcast train` wrote (default: the one that ships).", EXISTING_FILE
 )
-@click.option(
-    "--trees",
-    type=existing_file,
-    help="Model that `kernelcast train` wrote (default: the one that ships).",
-)
-@click.option(
-    "--share",
-    type=click.FloatRange(0, 1, min_open=True),
-    help="Cut after this share of the pool.",
-)
-@click.option(
+@option("--share", "Cut after this share of the pool.", click.FloatRange(0, 1, min_open=True))
+@option(
     "--miss",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Cut where the fastest is left out with at most this chance (default: 0.05).",
+    "Cut where the fastest is left out with at most this chance (default: 0.05).",
+    click.FloatRange(0, 1, min_open=True, max_open=True),
 )
-@click.option(
-    "--top", type=click.IntRange(min=1), default=20, show_default=True, help="Lines to print."
-)
-@click.option("--csv", "as_csv", is_flag=True, help="The whole order as CSV on stdout.")
-@click.option("--no-compile", is_flag=True, help="Do not compile a folder's kernels first.")
-@click.option("--measure", is_flag=True, help="Go on to measure them on the hardware at hand.")
-@click.option(
-    "--measurements",
-    "-n",
-    type=click.IntRange(min=1),
-    help="With --measure: measure so many (default: the cut).",
-)
+@option("--top", "Lines to print.", POSITIVE, 20)
+@option("--csv as_csv", "The whole order as CSV on stdout.", bool)
+@option("--no-compile", "Do not compile a folder's kernels first.", bool)
+@option("--measure", "Go on to measure them on the hardware at hand.", bool)
+@option("--measurements -n", "With --measure: measure so many (default: the cut).", POSITIVE)
 @trust_options
-@click.option("--seed", type=int, default=0, show_default=True)
+@option("--seed", "Seed of all choices.", int, 0)
 @ask_options
 @model_options
 @store_option

@@ -12,15 +12,18 @@ import click
 from rich.table import Table
 
 from kernelcast.cli.common import (
+    ANY_PATH,
+    EXISTING_FILE,
     OUT,
+    POSITIVE,
     ask_options,
     budget_options,
     check_writable,
     device_option,
-    existing_file,
     is_given,
     json_option,
     model_options,
+    option,
     part_options,
     read_options,
     run_watched,
@@ -45,40 +48,32 @@ _DEFAULT_BUDGET = Budget(measurements=60)
 
 @click.command()
 @click.argument("problem", required=False)
-@click.option(
+@option(
     "--config",
-    type=existing_file,
-    help="Read the search from this file (`kernelcast init` writes one); options override it.",
+    "Read the search from this file (`kernelcast init` writes one); options override it.",
+    EXISTING_FILE,
 )
 @budget_options
 @part_options
 @ask_options
 @model_options
-@click.option(
-    "--pool",
-    "policy__pool_size",
-    type=click.IntRange(min=1),
-    help="Open candidates to choose from (the policy's default).",
+@option(
+    "--pool policy__pool_size", "Open candidates to choose from (the policy's default).", POSITIVE
 )
-@click.option(
-    "--slots",
-    "farm__slots",
-    type=click.IntRange(min=1),
-    help="Measurements at a time.  [default: 1]",
-)
-@click.option("--seed", type=int, help="Seed of all choices.  [default: 0]")
-@click.option("--inspect", is_flag=True, help="Compile every candidate before it is forecast.")
-@click.option(
-    "--no-reuse",
-    "reuse",
-    flag_value=False,
+@option("--slots farm__slots", "Measurements at a time.  [default: 1]", POSITIVE)
+@option("--seed", "Seed of all choices.  [default: 0]", int)
+@option("--inspect", "Compile every candidate before it is forecast.", bool)
+@option(
+    "--no-reuse reuse",
+    "Measure again what another run has measured.",
     default=True,
-    help="Measure again what another run has measured.",
+    flag_value=False,
+    show_default=False,
 )
 @trust_options
 @device_option
-@click.option("--name", help="Name of the run (default: problem, date and a random tail).")
-@click.option("--out", type=click.Path(path_type=Path), help="Write the best kernel here too.")
+@option("--name", "Name of the run (default: problem, date and a random tail).")
+@option("--out", "Write the best kernel here too.", ANY_PATH)
 @store_option
 @json_option
 def search(
@@ -178,7 +173,7 @@ def _facts(run: Run, kernel: Kernel, file: Path | None) -> dict[str, Any]:
 @click.command()
 @click.argument("run")
 @budget_options
-@click.option("--out", type=click.Path(path_type=Path), help="Write the best kernel here too.")
+@option("--out", "Write the best kernel here too.", ANY_PATH)
 @store_option
 @json_option
 def resume(run: str, out: Path | None, store: str, as_json: bool, **options: Any) -> None:
@@ -269,23 +264,17 @@ def _state_of(log: Run) -> str:
 
 @click.command()
 @click.argument("run")
-@click.option(
+@option(
     "--kernel",
+    "Show one kernel whole: parameters, forecast, evidence, times, failure and source. ID is the "
+    "beginning of its id; without it, the best.",
     is_flag=False,
     flag_value="best",
     metavar="[ID]",
-    help="Show one kernel whole: parameters, forecast, evidence, times, failure and source. ID is "
-    "the beginning of its id; without it, the best.",
 )
-@click.option("--source", is_flag=True, help="Print only the source, of the best or of --kernel.")
-@click.option(
-    "--top",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="Kernels of the archive to list.",
-)
-@click.option("--figure", type=click.Path(path_type=Path), help="Draw best-so-far to this PNG.")
+@option("--source", "Print only the source, of the best or of --kernel.", bool)
+@option("--top", "Kernels of the archive to list.", POSITIVE, 10)
+@option("--figure", "Draw best-so-far to this PNG.", ANY_PATH)
 @store_option
 @json_option
 def show(

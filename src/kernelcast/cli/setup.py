@@ -25,7 +25,7 @@ from kernelcast.backends._sandbox import Sandbox
 from kernelcast.backends._toolchain import find_cuda_tool
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.backends.opencl import INSTALL, opencl_devices
-from kernelcast.cli.common import OUT, json_option
+from kernelcast.cli.common import OUT, json_option, option
 from kernelcast.devices import detect_cpu
 from kernelcast.errors import SetupError
 from kernelcast.report.terminal import printable
@@ -96,7 +96,7 @@ class _Check(NamedTuple):
 
 
 @click.command()
-@click.option("--verbose", "-v", is_flag=True, help="All checks, with every canary of the sandbox.")
+@option("--verbose -v", "All checks, with every canary of the sandbox.", bool)
 @json_option
 def doctor(verbose: bool, as_json: bool) -> None:
     """Say what works on this machine, and what to install for the rest.
