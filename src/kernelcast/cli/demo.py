@@ -32,7 +32,7 @@ from kernelcast.cli.common import (
     run_watched,
     trust_options,
 )
-from kernelcast.dataset.recorded_space import RecordedSpace, recorded_space
+from kernelcast.dataset.recorded_space import recorded_space
 from kernelcast.errors import SetupError
 from kernelcast.events import Event, Measured
 from kernelcast.forecasters.roofline import RooflineForecaster
@@ -64,7 +64,7 @@ _NEAR = 0.95
 _LIVE_UNTIL_S, _LEAST_LIVE_S = 40.0, 20.0
 _FEWEST_LIVE, _MOST_LIVE = 10, 60
 _PLAIN_EVERY = 15  # replayed searches between two lines, where there is no terminal
-_NEVER = 10**9
+_INTERVAL = " ± 95% interval"
 
 
 @click.command()
@@ -106,7 +106,6 @@ def demo(
         seeds, measurements = 2, 5
     settings, _ = read_options(options)
     run = read_run({**settings, "problem": problem, "reuse": False})
-    loaded = run.problem
     check_writable(figure, "--figure")
     figure = figure or out / "demo.png"
     try:
@@ -120,23 +119,23 @@ def demo(
         _print_recorded(curves)
 
     until = max(began + _LIVE_UNTIL_S, time.monotonic() + _LEAST_LIVE_S)
+    parts = Parts.build(run.spec.components, run.problem.language)
     with Store.open(out / "runs.db") as store:
-        search = Search(
-            loaded, Parts.build(run.spec.components, loaded.language), store, spec=run.spec
-        )
+        search = Search(run.problem, parts, store, spec=run.spec)
         live = _Live(search, until)
         search.callbacks.append(live)
         budget = Budget(measurements=2 if quick else _MOST_LIVE)
-        result = run_watched(search, budget, f"{loaded.name} on this CPU", quiet=as_json)
+        result = run_watched(search, budget, f"{run.problem.name} on this CPU", quiet=as_json)
         best = best_so_far(search.log)
-    kernel = out / f"best.{SUFFIXES[loaded.language]}"
+    kernel = out / f"best.{SUFFIXES[run.problem.language]}"
     kernel.write_text(result.kernel.source)
+    space = recorded_space()
     titles = (
-        f"Recorded by others: {_space().problem} on {_short(_target().device.name)},\n"
-        f"{_space().url.removeprefix('https://')} ({_space().licence})\n"
+        f"Recorded by others: {space.problem} on {_short(_target().device.name)},\n"
+        f"{space.url.removeprefix('https://')} ({space.licence})\n"
         f"{seeds} replayed searches each; line: mean, band: middle half",
-        f"Measured here: {loaded.name} on this machine's CPU,\n"
-        f"{search.parts.farm.device.name}\n"
+        f"Measured here: {run.problem.name} on this machine's CPU,\n"
+        f"{parts.farm.device.name}\n"
         f"one live search, {len(best)} measurements",
     )
     draw_recorded_and_live(curves, best, live.log2_speedups, figure, titles)
@@ -150,83 +149,65 @@ def demo(
             "seconds": round(seconds, 1),
         }
         click.echo(json.dumps(facts))
-    else:
-        _print_live(result, kernel)
-        _print_end(seconds, figure, out)
+        return
+    _print_live(result, kernel)
+    OUT.print(f"figure: {figure}", soft_wrap=True)
+    OUT.print(f"{seconds:.0f} s. What to try next:")
+    for command, meaning in (
+        (f"kernelcast show latest --store {out / 'runs.db'}", "this search in full"),
+        ("kernelcast search softmax", "a longer search"),
+        ("kernelcast init my_kernel", "a problem of your own"),
+    ):
+        OUT.print(f"  {command:55}  {meaning}", soft_wrap=True)
 
 
 # ------------------------------------------------------------------------------- act 1: recorded
 
 
-def _space() -> RecordedSpace:
-    return recorded_space()
-
-
 def _target() -> Recording:
-    """The GPU that is searched: the last of the three."""
-    return list(_space().recordings.values())[-1]
-
-
-def _others() -> list[str]:
-    return [name for name in _space().recordings if name != _target().device.name]
+    """Return the recording of the GPU that is searched: the last of the three."""
+    return list(recorded_space().recordings.values())[-1]
 
 
 @cache
 def _known() -> Sequence[DeviceTimes]:
-    return _space().history(space_problem(_target()), _target().device)
+    return recorded_space().history(space_problem(_target()), _target().device)
 
 
 @cache
-def _pool() -> PoolProposer:
-    return _space().pool()
+def _shared() -> tuple[Store, PoolProposer]:
+    """Return what all replays of a process share: a store in memory, and the configurations."""
+    return Store.open("sqlite://"), recorded_space().pool()
 
 
-@cache
-def _memory() -> Store:
-    """Replayed runs are kept in memory, by each process for itself."""
-    return Store.open("sqlite://")
-
-
-def _selective(*, streamed: bool) -> Selective:
-    del streamed
-    return Selective()
-
-
-def _measure_all(*, streamed: bool) -> MeasureAll:
-    del streamed
-    return MeasureAll()
-
-
-def _arm(name: str) -> Arm:
-    """An arm by its name: the default parts of a search, or uniform random choice."""
-    if name == RANDOM:
-        return Arm(name, _measure_all, RooflineForecaster, BestOfN)
-    if name == COLD:
-        return Arm(name, _selective, TreesForecaster)
-    return Arm(name, _selective, lambda: TreesForecaster(lambda _problem, _device: _known()))
+_ARMS = {
+    WARM: Arm(WARM, lambda **_: Selective(), lambda: TreesForecaster(lambda *_: _known())),
+    COLD: Arm(COLD, lambda **_: Selective(), TreesForecaster),
+    RANDOM: Arm(RANDOM, lambda **_: MeasureAll(), RooflineForecaster, BestOfN),
+}
 
 
 def _replay(name: str, seed: int, measurements: int) -> tuple[float, ...]:
-    """What one replayed search found after each measurement, until it found the best of all."""
-    replayed = replay_space(
-        _memory(),
+    """Return what one replayed search found after each measurement, until the best of all."""
+    store, pool = _shared()
+    return replay_space(
+        store,
         f"{name} {seed}",
         _target(),
-        _arm(name),
+        _ARMS[name],
         measurements=measurements,
         seed=seed,
-        proposer=_pool(),
+        proposer=pool,
         until_best=True,
-    )
-    return replayed.curve
+    ).curve
 
 
 def _replays(seeds: int, measurements: int, *, quiet: bool) -> dict[str, list[list[float]]]:
-    """Every arm with the same seeds, on all cores; in order, whichever ends first."""
+    """Replay every arm with the same seeds on all cores; return curves by arm and seed."""
     runs = [(name, seed) for seed in range(seeds) for name in ARMS]
     cores = min(len(os.sched_getaffinity(0)), len(runs))
     title = f"replaying {len(runs)} searches on {cores} processes"
-    found: dict[tuple[str, int], tuple[float, ...]] = {}
+    curves: dict[tuple[str, int], tuple[float, ...]] = {}
     terminal = Terminal(stderr=True, quiet=quiet)
     bar = Progress(console=terminal, transient=True, disable=not terminal.is_terminal)
     with bar, workers(cores) as pool:
@@ -235,29 +216,28 @@ def _replays(seeds: int, measurements: int, *, quiet: bool) -> dict[str, list[li
         if not terminal.is_terminal:
             terminal.print(title)
         for done, job in enumerate(as_completed(jobs), 1):
-            found[jobs[job]] = job.result()
+            curves[jobs[job]] = job.result()
             bar.advance(task)
             if not terminal.is_terminal and done % _PLAIN_EVERY == 0:
                 terminal.print(f"{done} of {len(runs)} searches replayed")
     return {
-        name: drawn_out([found[name, seed] for seed in range(seeds)], measurements).tolist()
+        name: drawn_out([curves[name, seed] for seed in range(seeds)], measurements).tolist()
         for name in ARMS
     }
 
 
-def _after(curves: Sequence[Sequence[float]]) -> dict[int, tuple[float, float, float]]:
-    """Mean of best found with its 95% interval, after some numbers of measurements."""
+def _after(curves: Sequence[Sequence[float]]) -> dict[int, tuple[float, float]]:
+    """Return mean and half 95% interval of the best found, by numbers of measurements."""
     length = len(curves[0])
-    shown = sorted({point for point in _SHOWN if point < length} | {length})
     mean, low, high = mean_interval(curves)
     return {
-        point: (float(mean[point - 1]), float(low[point - 1]), float(high[point - 1]))
-        for point in shown
+        point: (float(mean[point - 1]), float(high[point - 1] - low[point - 1]) / 2)
+        for point in sorted({*(shown for shown in _SHOWN if shown < length), length})
     }
 
 
 def _until_near(curves: Sequence[Sequence[float]]) -> list[int | None]:
-    """By seed, the measurements until 95% of the best speed; None where it was not reached."""
+    """Return by seed the measurements until 95% of the best speed; None if it was not reached."""
     return [
         next((count for count, share in enumerate(curve, 1) if share >= _NEAR), None)
         for curve in curves
@@ -265,11 +245,11 @@ def _until_near(curves: Sequence[Sequence[float]]) -> list[int | None]:
 
 
 def _recorded_facts(curves: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, Any]:
-    space, target = _space(), _target()
+    space, target = recorded_space(), _target()
     return {
         "problem": space.problem,
         "gpu": target.device.name,
-        "known_gpus": _others(),
+        "known_gpus": [times.device for times in _known()],
         "configurations": len(target.entries),
         "source": space.url,
         "commit": space.commit,
@@ -286,8 +266,9 @@ def _recorded_facts(curves: Mapping[str, Sequence[Sequence[float]]]) -> dict[str
 
 
 def _print_recorded(curves: Mapping[str, Sequence[Sequence[float]]]) -> None:
-    space, target = _space(), _target()
+    space, target = recorded_space(), _target()
     seeds = len(curves[RANDOM])
+    *_, last = points = list(_after(curves[RANDOM]))
     OUT.print("1. Recorded: searches replayed on GPU measurements of others", style="bold")
     OUT.print(
         f"{space.problem} (CUDA) on {_short(target.device.name)}: all {len(target.entries):,} "
@@ -296,24 +277,21 @@ def _print_recorded(curves: Mapping[str, Sequence[Sequence[float]]]) -> None:
     OUT.print(f"Source: {space.url} ({space.licence})", soft_wrap=True)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("search", no_wrap=True)
-    points = list(_after(curves[RANDOM]))
     for column in (*(f"after {point}" for point in points), "95% after"):
         table.add_column(column, justify="right", no_wrap=True)
     for name, runs in curves.items():
         cells = [
-            f"{mean:.2f}" + (f" ±{(high - low) / 2:.2f}" if seeds > 1 else "")
-            for mean, low, high in _after(runs).values()
+            f"{mean:.2f}" + (f" ±{half:.2f}" if seeds > 1 else "")
+            for mean, half in _after(runs).values()
         ]
-        reached = sorted(count or _NEVER for count in _until_near(runs))
-        middle = reached[(seeds - 1) // 2]
-        cells.append(f">{points[-1]}" if middle == _NEVER else str(middle))
+        middle = sorted(count or last + 1 for count in _until_near(runs))[(seeds - 1) // 2]
+        cells.append(f">{last}" if middle > last else str(middle))
         table.add_row(name, *cells, style="" if name == RANDOM else "green")
     OUT.print(table)
-    interval = " ± 95% interval" if seeds > 1 else ""
-    known = " and ".join(map(_short, _others()))
+    known = " and ".join(_short(times.device) for times in _known())
     for term, meaning in (
         ("after 5", "the best kernel found by 5 measurements, as a share of the best"),
-        ("", f"possible speed (1.00); mean of {seeds} seeds{interval}"),
+        ("", f"possible speed (1.00); mean of {seeds} seeds{_INTERVAL if seeds > 1 else ''}"),
         ("95% after", "measurements until that share is 0.95; median of the seeds"),
         ("2 GPUs known", f"from the times on {known}"),
         ("cold", "nothing is known before the first measurement"),
@@ -325,19 +303,18 @@ def _print_recorded(curves: Mapping[str, Sequence[Sequence[float]]]) -> None:
         for name in (WARM, COLD)
     )
     OUT.print(
-        f"Seed by seed, after {points[-1]}: 2 GPUs known beats random {warm} times of {seeds}, "
+        f"Seed by seed, after {last}: 2 GPUs known beats random {warm} times of {seeds}, "
         f"cold {cold} of {seeds}."
     )
     OUT.print(
         f"Mean after {PUBLISHED_AFTER} over {PUBLISHED_SPACES} recorded spaces "
         f"(bench/track_t.py): random {PUBLISHED[RANDOM]:.2f}, cold {PUBLISHED[COLD]:.2f}, "
-        f"other GPUs known {PUBLISHED[WARM]:.2f}."
+        f"other GPUs known {PUBLISHED[WARM]:.2f}.\n"
     )
-    OUT.print()
 
 
 def _short(device: str) -> str:
-    """The name as people say it: RTX 3090, not NVIDIA GeForce RTX 3090."""
+    """Return the name as people say it: RTX 3090, not NVIDIA GeForce RTX 3090."""
     return device.removeprefix("NVIDIA ").removeprefix("GeForce ").removesuffix(" GPU")
 
 
@@ -345,7 +322,7 @@ def _short(device: str) -> str:
 
 
 class _Live:
-    """A callback that keeps each measured speedup, and ends the search when its time is over."""
+    """Callback that keeps each measured speedup, and stops the search when its time is over."""
 
     def __init__(self, search: Search, until: float) -> None:
         self.log2_speedups: list[float | None] = []
@@ -353,7 +330,6 @@ class _Live:
         self._until = until
 
     def on_event(self, event: Event) -> None:
-        """Look at the clock after each measurement."""
         if not isinstance(event, Measured):
             return
         if event.purpose == "search":
@@ -363,10 +339,9 @@ class _Live:
 
 
 def _print_live(result: Result, kernel: Path) -> None:
-    state = result.state
-    facts = summary(state)
+    facts = summary(result.state)
     best = facts["best"]
-    started = state.started
+    started = result.state.started
     assert started is not None
     OUT.print("2. Measured here: a live search on this machine's CPU", style="bold")
     OUT.print(
@@ -377,31 +352,16 @@ def _print_live(result: Result, kernel: Path) -> None:
         OUT.print("No kernel was faster than the seed kernel, which is the naive first version.")
     else:
         low, high = best["speedup_interval"]
+        times = (f"{best['ms']:.3g} ms", f"{best['speedup']:.1f}x", f"{low:.1f}x to {high:.1f}x")
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for column in ("kernel", "time of a call", "speedup", "95% interval"):
-            table.add_column(column, justify="left" if column == "kernel" else "right")
+        table.add_column("kernel")
+        for column in ("time of a call", "speedup", "95% interval"):
+            table.add_column(column, justify="right")
         table.add_row("seed, the naive first version", f"{best['seed_ms']:.3g} ms", "1x", "")
-        table.add_row(
-            "best found, measured twice",
-            f"{best['ms']:.3g} ms",
-            f"{best['speedup']:.1f}x",
-            f"{low:.1f}x to {high:.1f}x",
-            style="green",
-        )
+        table.add_row("best found, measured twice", *times, style="green")
         OUT.print(table)
         if result.kernel.parameters:
             OUT.print(f"parameters: {parameters_text(result.kernel.parameters)}")
-    if state.ended == INTERRUPTED:
+    if result.state.ended == INTERRUPTED:
         OUT.print("The search was stopped by Ctrl-C.")
     OUT.print(f"kernel: {kernel}", soft_wrap=True)
-
-
-def _print_end(seconds: float, figure: Path, out: Path) -> None:
-    OUT.print(f"figure: {figure}", soft_wrap=True)
-    OUT.print(f"{seconds:.0f} s. What to try next:")
-    for command, meaning in (
-        (f"kernelcast show latest --store {out / 'runs.db'}", "this search in full"),
-        ("kernelcast search softmax", "a longer search"),
-        ("kernelcast init my_kernel", "a problem of your own"),
-    ):
-        OUT.print(f"  {command:55}  {meaning}", soft_wrap=True)
