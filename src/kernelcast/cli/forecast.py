@@ -1,16 +1,22 @@
-"""The command that forecasts one file against another."""
+"""The command that forecasts one file against another, and the asking that `rank` shares."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.progress import track
 from rich.table import Table
 
-from kernelcast import plugins
+from kernelcast import dataset, plugins
 from kernelcast.bins import Bins
 from kernelcast.canonical import read_kernel
 from kernelcast.certainty import consult
@@ -25,18 +31,23 @@ from kernelcast.cli.common import (
     option,
     read_options,
 )
-from kernelcast.cli.compiling import compile_kernels, target_device
+from kernelcast.devices import detect_cpu, find_device
 from kernelcast.errors import SetupError
+from kernelcast.events import ComponentSpec
 from kernelcast.parts import read_run
 from kernelcast.policies import Selective
 from kernelcast.problems import load_problem
-from kernelcast.protocols import Forecaster
+from kernelcast.protocols import Backend, Forecaster
 from kernelcast.report.tables import NO_EXPERIENCE
 from kernelcast.types import (
     SMALLEST_CLAIM_LOG2,
     Candidate,
     Decision,
+    Device,
+    Evidence,
     Forecast,
+    Kernel,
+    Language,
     Problem,
     Query,
     View,
@@ -98,22 +109,14 @@ def forecast(
     settings, model = read_options(options, implied="forecaster")
     run = read_run(settings, problem=stated or unstated, model=model, known=("forecaster",))
     spec = run.spec.components["forecaster"]
-    forecaster: Forecaster = plugins.build("forecaster", spec)
-    query = Query(
-        problem=run.problem,
-        device=target_device(device, anchor.language),
-        candidate=rival,
-        anchor=anchor,
-        anchor_log2_speedup=0.0,
-        anchor_runtime_s=math.nan if reference_ms is None else reference_ms / 1e3,
-    )
-    with ERR.status("compiling"):
-        compiled = compile_kernels(query.problem, query.device, anchor, [rival], quiet=True)
-    query = compiled.inform(query)
-    with ERR.status("forecasting"):
-        (answer,) = consult(forecaster, [query])
+    reference_s = math.nan if reference_ms is None else reference_ms / 1e3
+    pool = dataset.Pool(run.problem, anchor, reference_s, (candidate.name,), (rival,))
+    asked = ask(spec, pool, target_device(device, anchor.language))
+    (query,), (answer,) = asked.queries, asked.forecasts
     bins = BINS[options["bins"]]
-    facts = _facts(answer, _decision(answer, query), bins, _price(forecaster))
+    facts = _facts(answer, _decision(answer, query), bins)
+    if price := getattr(asked.forecaster, "price", None):
+        facts["usage"] |= {"priced": price.priced, "price_source": price.source}
     if as_json:
         click.echo(json.dumps(facts))
         return
@@ -121,7 +124,12 @@ def forecast(
     name = f"{spec.options['model']}, {options['ask']}" if is_asked else spec.name
     OUT.print(f"Forecast by {name} for {query.device.name} (not a measurement)", style="bold")
     _print_forecast(facts, bins, f"{candidate.name} against {reference.name}")
-    OUT.print(_compiled(query) or compiled.note, style="dim")
+    note = asked.note
+    if query.evidence is not None:
+        failed = query.evidence.failure is not None
+        which = "the reference compiles, the candidate does not" if failed else "both compile"
+        note = f"{which}: {query.evidence.toolchain}"
+    OUT.print(note, style="dim")
     if answer.unparsed:
         OUT.print(
             f"the answer could not be read ({answer.rationale}): nothing is known", style="red"
@@ -131,23 +139,126 @@ def forecast(
         OUT.print(f"its reason: {answer.rationale.replace(chr(10), ' ')}", style="dim")
     if answer.is_prior:
         OUT.print(NO_EXPERIENCE, style="yellow")
-    if not is_asked and answer.p_ok and not answer.objection:
+    if spec.name == "trees" and answer.p_ok and not answer.objection:
         OUT.print("by trees trained on other kernels: docs/reference/model-card.md says how good")
 
 
-def _compiled(query: Query) -> str:
-    if query.evidence is None:
-        return ""
-    if query.evidence.failure is not None:
-        return f"the reference compiles, the candidate does not: {query.evidence.toolchain}"
-    return f"both compile: {query.evidence.toolchain}"
+# -------------------------------------------------------------------------------------- asking
 
 
-# ------------------------------------------------------------------------------------- telling
+@dataclass(frozen=True)
+class Asked:
+    """Forecasts of kernels, what was asked, and a note on how they were compiled."""
+
+    forecaster: Forecaster
+    queries: Sequence[Query]
+    forecasts: Sequence[Forecast]
+    note: str
+
+
+def ask(
+    spec: ComponentSpec,
+    pool: dataset.Pool,
+    device: Device,
+    *,
+    compiles: bool = True,
+    quiet: bool = False,
+) -> Asked:
+    """Forecast the kernels of a pool against its reference.
+
+    Args:
+        spec: The forecaster.
+        pool: The kernels, their problem and reference, and what is known already.
+        device: Device to forecast for.
+        compiles: Whether to compile the kernels first, where that is possible.
+        quiet: Show no progress.
+    """
+    forecaster: Forecaster = plugins.build("forecaster", spec)
+    evidence: Mapping[str, Evidence] = {}
+    note = "not compiled, as --no-compile says"
+    if compiles:
+        evidence, note = _compile(pool, device, quiet=quiet)
+    queries = [
+        Query(
+            problem=pool.problem,
+            device=device,
+            candidate=kernel,
+            anchor=pool.reference,
+            anchor_log2_speedup=0.0,
+            anchor_runtime_s=pool.reference_s,
+            evidence=evidence.get(kernel.id),
+            anchor_evidence=evidence.get(pool.reference.id),
+        )
+        for kernel in pool.kernels
+    ]
+    with ERR.status(f"forecasting {len(queries):,} kernels"):
+        forecaster.learn(pool.known)
+        return Asked(forecaster, queries, consult(forecaster, queries), note)
+
+
+def target_device(name: str | None, language: Language) -> Device:
+    """Return the named device, or this CPU if kernels of the language run on it."""
+    if name is not None:
+        return find_device(name)
+    if language not in ("cpp", "opencl"):
+        raise SetupError(
+            f"{language} kernels do not run on this CPU: name a GPU with --device, "
+            "e.g. --device H100-SXM5"
+        )
+    return detect_cpu()
+
+
+def _compile(
+    pool: dataset.Pool, device: Device, *, quiet: bool
+) -> tuple[Mapping[str, Evidence], str]:
+    """Return evidence by kernel id, none if nothing can be compiled, and what was done."""
+    written = [kernel for kernel in pool.kernels if kernel.source and kernel.parameters is None]
+    language = pool.reference.language
+    if not written:
+        return {}, "not compiled: these are configurations, not written kernels"
+    on_gpu = {"triton": "", "cuda": "sm_"}.get(language)
+    if language in ("cpp", "opencl") and device.kind == "cpu":
+        spec = ComponentSpec(name=language)
+    elif on_gpu is not None and device.target and device.target.startswith(on_gpu):
+        spec = ComponentSpec(name=language, options={"device": device.name})
+    else:
+        return {}, f"not compiled: there is no compiler of {language} for {device.name} here"
+    try:
+        with closing(plugins.build("backend", spec)) as backend:
+            anchor: Evidence = backend.inspect(pool.problem, pool.reference)
+            # A reference is known to work: if it does not compile, this is not its toolchain.
+            if anchor.failure is not None:
+                fix = "" if pool.problem.arguments else "; give the --problem that they solve"
+                why = f"the reference does not compile here ({anchor.failure.headline}){fix}"
+                return {}, f"not compiled: {why}"
+            evidence = _inspect(backend, pool.problem, written, quiet=quiet)
+    except SetupError as error:
+        return {}, f"not compiled: {error}"
+    good = sum(one.failure is None for one in evidence.values())
+    note = f"{good} of {len(evidence)} kernels compile with {anchor.toolchain}"
+    return {pool.reference.id: anchor, **evidence}, note
+
+
+def _inspect(
+    backend: Backend, problem: Problem, kernels: Sequence[Kernel], *, quiet: bool
+) -> dict[str, Evidence]:
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        evidence = track(
+            threads.map(lambda kernel: backend.inspect(problem, kernel), kernels),
+            "compiling",
+            len(kernels),
+            console=ERR,
+            transient=True,
+            disable=quiet or not ERR.is_terminal,
+        )
+        return {kernel.id: one for kernel, one in zip(kernels, evidence, strict=True)}
+
+
+# ------------------------------------------------------------------------------------- printing
 
 
 def _decision(answer: Forecast, query: Query) -> Decision:
-    """What a search would do with it, if the reference were the best so far."""
+    """Return what a search would do with it, if the reference were the best so far."""
     if not answer.p_ok:
         return Decision(action="drop", score=0.0, reason=answer.rationale)
     alone = Candidate(
@@ -165,16 +276,7 @@ def _decision(answer: Forecast, query: Query) -> Decision:
     return Selective(pool_size=1).decide([alone], view)[alone.kernel_id]
 
 
-def _price(forecaster: Forecaster) -> dict[str, Any]:
-    price = getattr(forecaster, "price", None)
-    if price is None:
-        return {}
-    return {"priced": price.priced, "price_source": price.source}
-
-
-def _facts(
-    answer: Forecast, decision: Decision, bins: Bins, price: dict[str, Any]
-) -> dict[str, Any]:
+def _facts(answer: Forecast, decision: Decision, bins: Bins) -> dict[str, Any]:
     density = answer.distribution
     low, high = density.interval(0.8)
     runs = answer.p_ok > 0.0
@@ -192,14 +294,21 @@ def _facts(
         "decision_reason": decision.reason,
         "is_prior": answer.is_prior,
         "unparsed": answer.unparsed,
-        "usage": {**answer.usage.model_dump(), **price},
+        "usage": answer.usage.model_dump(),
         "rationale": answer.rationale,
     }
 
 
 def _print_forecast(facts: dict[str, Any], bins: Bins, pair: str) -> None:
     if facts["p_ok"]:
-        _print_speeds(facts, bins, pair)
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for index, (label, chance) in enumerate(facts["bins"].items()):
+            bar = "█" * round(_BAR * chance)
+            table.add_row(label, bins.range_text(index), f"{chance:6.1%}", bar)
+        OUT.print(f"Speedup of {pair}, if it runs and is right:")
+        OUT.print(table)
+        low, high = facts["interval_80"]
+        OUT.print(f"median {facts['median_speedup']:.2f}x, 80% interval {low:.2f}x to {high:.2f}x")
     fears = ", ".join(
         f"{kind.replace('_', ' ')} {chance:.2f}"
         for kind, chance in facts["p_failure"].items()
@@ -218,14 +327,3 @@ def _print_forecast(facts: dict[str, Any], bins: Bins, pair: str) -> None:
             f"{bound}{usage['input_tokens']:,} tokens read, {usage['output_tokens']:,} written, "
             f"{cost} ({usage['price_source']}), {usage['seconds']:.1f} s"
         )
-
-
-def _print_speeds(facts: dict[str, Any], bins: Bins, pair: str) -> None:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for index, (label, chance) in enumerate(facts["bins"].items()):
-        bar = "█" * round(_BAR * chance)
-        table.add_row(label, bins.range_text(index), f"{chance:6.1%}", bar)
-    OUT.print(f"Speedup of {pair}, if it runs and is right:")
-    OUT.print(table)
-    low, high = facts["interval_80"]
-    OUT.print(f"median {facts['median_speedup']:.2f}x, 80% interval {low:.2f}x to {high:.2f}x")

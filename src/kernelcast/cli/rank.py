@@ -9,10 +9,8 @@ from typing import Any, get_args
 import click
 import numpy as np
 
-from kernelcast import dataset, plugins
-from kernelcast.certainty import consult
+from kernelcast import dataset
 from kernelcast.cli.common import (
-    ERR,
     EXISTING_FILE,
     OUT,
     POSITIVE,
@@ -25,7 +23,7 @@ from kernelcast.cli.common import (
     store_option,
     trust_options,
 )
-from kernelcast.cli.compiling import Compiled, compile_kernels, target_device
+from kernelcast.cli.forecast import ask, target_device
 from kernelcast.devices import catalogue
 from kernelcast.errors import SetupError
 from kernelcast.events import RunSpec
@@ -33,13 +31,12 @@ from kernelcast.judge.ranking import Ranking
 from kernelcast.parts import Parts, read_run
 from kernelcast.problems import load_problem
 from kernelcast.proposers.pool import PoolProposer
-from kernelcast.protocols import Forecaster
 from kernelcast.report.console import summary, summary_table
 from kernelcast.report.judged import ranking_csv, ranking_report
 from kernelcast.report.terminal import echo_source
 from kernelcast.search import Search
 from kernelcast.store import Store
-from kernelcast.types import Budget, Device, Kernel, Language, Parameters, Query
+from kernelcast.types import Budget, Device, Kernel, Language, Parameters
 
 _KEYS = ("seed", "forecaster", "backend", "policy", "strategy", "farm")
 
@@ -128,14 +125,20 @@ def rank(
     if settings.get("forecaster", settings.get("forecaster.name", "trees")) == "trees":
         settings = taught | settings
     run = read_run(settings, problem=found.problem, model=model, known=_KEYS)
-    forecaster = plugins.build("forecaster", run.spec.components["forecaster"])
-    compiled = Compiled({}, "not compiled, as --no-compile says")
-    if not no_compile:
-        compiled = compile_kernels(
-            found.problem, target, found.reference, found.kernels, quiet=as_json
-        )
-    with ERR.status(f"forecasting {len(found.kernels):,} kernels"):
-        ranking = _forecast(found, forecaster, target, compiled, run.spec.seed)
+    # Kernels with equal forecasts are ordered by chance, not by name.
+    order = np.random.default_rng(run.spec.seed).permutation(len(found.kernels)).tolist()
+    kernels = tuple(found.kernels[at] for at in order)
+    spec = run.spec.components["forecaster"]
+    shuffled = replace(found, kernels=kernels)
+    asked = ask(spec, shuffled, target, compiles=not no_compile, quiet=as_json)
+    forecasts = [
+        # A space holds its reference, which may be its fastest kernel: that is no objection.
+        forecast.model_copy(update={"objection": "", "rationale": "the reference itself"})
+        if forecast.objection and kernel.parameters is not None
+        else forecast
+        for kernel, forecast in zip(kernels, asked.forecasts, strict=True)
+    ]
+    ranking = Ranking.of([found.labels[at] for at in order], kernels, forecasts)
     if share is None and miss is None:
         miss = 0.05
     cut = ranking.cut(share=share, miss=miss)
@@ -146,11 +149,11 @@ def rank(
         "pool": pool,
         "problem": found.problem.name,
         "device": target.name,
-        "forecaster": forecaster.name,
+        "forecaster": asked.forecaster.name,
         "kernels": len(found.kernels),
         "known": len(found.known),
         "left_out": list(found.left_out),
-        "compiled": compiled.note,
+        "compiled": asked.note,
     }
     report = ranking_report(ranking, cut, facts, top)
     if not as_json:
@@ -204,34 +207,6 @@ def _device(name: str | None, pool: dataset.Pool) -> Device:
         bandwidth_bytes_s=0.0,
         source="named by the user; its figures are not known",
     )
-
-
-def _forecast(
-    pool: dataset.Pool, forecaster: Forecaster, device: Device, compiled: Compiled, seed: int
-) -> Ranking:
-    """Forecast every kernel of a pool, and order them."""
-    forecaster.learn(pool.known)
-    # Kernels with equal forecasts are ordered by chance, not by name.
-    order = np.random.default_rng(seed).permutation(len(pool.kernels)).tolist()
-    kernels = [pool.kernels[at] for at in order]
-    queries = [
-        Query(
-            problem=pool.problem,
-            device=device,
-            candidate=kernel,
-            anchor=pool.reference,
-            anchor_log2_speedup=0.0,
-            anchor_runtime_s=pool.reference_s,
-        )
-        for kernel in kernels
-    ]
-    forecasts = consult(forecaster, [compiled.inform(query) for query in queries])
-    for at, kernel in enumerate(kernels):
-        # A space holds its reference, which may be its fastest kernel: that is no objection.
-        if forecasts[at].objection and kernel.parameters is not None:
-            changed = {"objection": "", "rationale": "the reference itself"}
-            forecasts[at] = forecasts[at].model_copy(update=changed)
-    return Ranking.of([pool.labels[at] for at in order], kernels, forecasts)
 
 
 def _measure(
