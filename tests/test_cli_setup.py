@@ -58,7 +58,7 @@ def test_help_and_version_import_no_heavy_module(option: str) -> None:
     modules = json.loads(ended.stderr)
     assert not HEAVY & {name.partition(".")[0] for name in modules}
     ours = [name for name in modules if name.partition(".")[0] == "kernelcast"]
-    assert ours == ["kernelcast", "kernelcast.cli", "kernelcast.errors"]
+    assert ours == ["kernelcast", "kernelcast.cli", "kernelcast.errors", "kernelcast.exports"]
 
 
 def test_the_list_of_commands_is_what_the_commands_say() -> None:

@@ -9,7 +9,8 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -46,9 +47,9 @@ def init(folder: Path) -> None:
     Example:
       kernelcast init my_kernel && kernelcast search ./my_kernel -n 20
     """
-    # A TOML string is written as a JSON string is.
+    # JSON strings are TOML strings.
     name = json.dumps(printable(folder.resolve().name), ensure_ascii=False)
-    # An installed package also holds what Python compiled: __pycache__.
+    # An installed package also holds __pycache__.
     files = {
         item.name: item.read_text(encoding="utf-8").replace('"PROBLEM_NAME"', name)
         for item in (resources.files("kernelcast.problems") / "scaffold").iterdir()
@@ -87,12 +88,12 @@ def _write(folder: Path, files: dict[str, str]) -> None:
 
 
 class _Check(NamedTuple):
-    """Something that a machine may have, and what it is or how to get it."""
+    """One capability of this machine: its state, and what it is or how to get it."""
 
     name: str
     state: Literal["works", "missing", "untried"]
     detail: str
-    is_detail: bool = False
+    is_verbose: bool = False
 
 
 @click.command()
@@ -108,15 +109,15 @@ def doctor(verbose: bool, as_json: bool) -> None:
     checks = list(_checks())
     if as_json:
         rows = [
-            {"check": name, "works": state == "works", "detail": detail}
-            for name, state, detail, _ in checks
+            {"check": check.name, "works": check.state == "works", "detail": check.detail}
+            for check in checks
         ]
         click.echo(json.dumps(rows))
     else:
         OUT.print(f"kernelcast {_version()}, {detect_cpu().id}")
         table = Table(box=None, pad_edge=False, show_header=False)
         for check in checks:
-            if verbose or not check.is_detail:
+            if verbose or not check.is_verbose:
                 style = "green" if check.state == "works" else "yellow"
                 table.add_row(check.name, Text(check.state, style), check.detail)
         OUT.print(table)
@@ -127,21 +128,24 @@ def doctor(verbose: bool, as_json: bool) -> None:
 def _checks() -> Iterator[_Check]:
     sandbox = detect_sandbox()
     proof = prove(sandbox)
-    yield _cpp()
-    yield _confinement(proof)
-    yield _clocks()
-    yield _opencl(sandbox)
-    yield _cuda()
-    yield _triton()
-    yield _gpu(sandbox)
-    missing = [extra for extra, module in _EXTRAS.items() if not _is_installed(module)]
-    if missing:
-        yield _Check("extras", "missing", f"pip install 'kernelcast[{','.join(missing)}]'")
-    else:
-        yield _Check("extras", "works", f"installed: {', '.join(_EXTRAS)}")
-    yield _Check("kernelcast", "works", _version(), is_detail=True)
+    checks: dict[str, Callable[[], str]] = {
+        "C++ kernels": _cpp,
+        "sandbox": partial(_confinement, proof),
+        "steady clocks": _clocks,
+        "OpenCL kernels": partial(_opencl, sandbox),
+        "CUDA kernels": _cuda,
+        "Triton kernels": _triton,
+        "GPU": partial(_gpu, sandbox),
+        "extras": _extras,
+    }
+    for name, check in checks.items():
+        try:
+            yield _Check(name, "untried" if name == "GPU" else "works", check())
+        except SetupError as error:
+            yield _Check(name, "missing", str(error))
+    yield _Check("kernelcast", "works", _version(), is_verbose=True)
     device = detect_cpu()
-    yield _Check("device", "works", f"{device.id}; {device.source}", is_detail=True)
+    yield _Check("device", "works", f"{device.id}; {device.source}", is_verbose=True)
     yield from _canaries(proof)
 
 
@@ -153,83 +157,83 @@ def _is_installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def _cpp() -> _Check:
-    try:
-        with contextlib.closing(CppBackend(allow_unsafe=True)) as backend:
-            detail = backend.toolchain
-    except SetupError as error:
-        return _Check("C++ kernels", "missing", str(error))
-    if shutil.which("objdump") is None:
-        detail += "; for the mix of instructions: apt-get install binutils"
-    return _Check("C++ kernels", "works", detail)
+# Each check returns what works, or raises a SetupError that says how to get it.
 
 
-def _confinement(proof: Proof) -> _Check:
+def _cpp() -> str:
+    with contextlib.closing(CppBackend(allow_unsafe=True)) as backend:
+        advice = "; for the mix of instructions: apt-get install binutils"
+        return backend.toolchain + ("" if shutil.which("objdump") else advice)
+
+
+def _confinement(proof: Proof) -> str:
     if proof.level == "S3":
-        return _Check("sandbox", "works", "level S3, the highest of this version")
-    refused = "kernels are run only with --allow-unsafe; " if proof.level == "S0" else ""
-    advice = f"level {proof.level}; {refused}{what_would_raise(proof)}"
-    return _Check("sandbox", "missing" if proof.level == "S0" else "works", advice)
+        return "level S3, the highest of this version"
+    advice = what_would_raise(proof)
+    if proof.level == "S0":
+        raise SetupError(f"level S0; kernels are run only with --allow-unsafe; {advice}")
+    return f"level {proof.level}; {advice}"
 
 
-def _clocks() -> _Check:
+def _clocks() -> str:
     trouble = "; ".join(settings(detect_cpu())).removeprefix("clocks unlocked: ")
     if not trouble:
-        return _Check("steady clocks", "works", "locked")
+        return "locked"
     is_hidden = trouble.startswith("no governor")
     advice = "usual in a virtual machine" if is_hidden else "cpupower frequency-set -g performance"
-    return _Check("steady clocks", "missing", f"{trouble}; {advice}")
+    raise SetupError(f"{trouble}; {advice}")
 
 
-def _opencl(sandbox: Sandbox) -> _Check:
+def _opencl(sandbox: Sandbox) -> str:
     if devices := opencl_devices(sandbox):
-        return _Check(
-            "OpenCL kernels", "works", ", ".join({device.platform_name: None for device in devices})
-        )
+        return ", ".join({device.platform_name: None for device in devices})
     if sandbox.mechanisms and opencl_devices(Sandbox(frozenset())):
-        return _Check(
-            "OpenCL kernels", "missing", "not inside the sandbox here: use --allow-unsafe"
-        )
-    return _Check("OpenCL kernels", "missing", INSTALL)
+        raise SetupError("not inside the sandbox here: use --allow-unsafe")
+    raise SetupError(INSTALL)
 
 
-def _cuda() -> _Check:
+def _cuda() -> str:
     compiler = find_cuda_tool("nvcc")
     if compiler is None:
-        return _Check("CUDA kernels", "missing", "no nvcc: install NVIDIA's CUDA toolkit")
+        raise SetupError("no nvcc: install NVIDIA's CUDA toolkit")
     if find_cuda_tool("nvdisasm") is None:
-        return _Check("CUDA kernels", "missing", "no nvdisasm: pip install 'kernelcast[cuda]'")
-    return _Check("CUDA kernels", "works", f"compiled by {compiler}; to run they need a GPU")
+        raise SetupError("no nvdisasm: pip install 'kernelcast[cuda]'")
+    return f"compiled by {compiler}; to run they need a GPU"
 
 
-def _triton() -> _Check:
+def _triton() -> str:
     if not _is_installed("triton"):
-        return _Check("Triton kernels", "missing", "pip install 'kernelcast[triton]'")
+        raise SetupError("pip install 'kernelcast[triton]'")
     version = importlib.metadata.version("triton")
-    return _Check(
-        "Triton kernels", "works", f"compiled by Triton {version}; to run they need a GPU"
-    )
+    return f"compiled by Triton {version}; to run they need a GPU"
 
 
-def _gpu(sandbox: Sandbox) -> _Check:
+def _gpu(sandbox: Sandbox) -> str:
     never = "kernelcast has never run on a GPU"
     if device := probe(sandbox) or probe(Sandbox(frozenset())):
-        return _Check("GPU", "untried", f"{device[1]} ({device[0]}); {never}")
+        return f"{device[1]} ({device[0]}); {never}"
     if shutil.which("nvidia-smi") is not None:
-        return _Check("GPU", "missing", f"the driver lists none: see nvidia-smi; {never}")
-    return _Check("GPU", "missing", f"needs NVIDIA's driver, which brings nvidia-smi; {never}")
+        raise SetupError(f"the driver lists none: see nvidia-smi; {never}")
+    raise SetupError(f"needs NVIDIA's driver, which brings nvidia-smi; {never}")
+
+
+def _extras() -> str:
+    if missing := [extra for extra, module in _EXTRAS.items() if not _is_installed(module)]:
+        raise SetupError(f"pip install 'kernelcast[{','.join(missing)}]'")
+    return f"installed: {', '.join(_EXTRAS)}"
 
 
 def _canaries(proof: Proof) -> Iterator[_Check]:
-    """The canaries that level S3 depends on, by what they try."""
+    """Yield the canaries that level S3 depends on, by what they try."""
     families: dict[str, list[str]] = {}
     for canary in sorted(required("S3")):
         profile, _, name = canary.partition(": ")
         family = name.partition(".")[0] if "." in name else "all in force"
         families.setdefault(f"canaries, {profile}, {family}", []).append(canary)
-    for check, canaries in families.items():
+    for family, canaries in families.items():
         free = [canary for canary in canaries if not proof.canaries.get(canary, False)]
-        names = (name.rpartition(": ")[2].rpartition(".")[2] for name in free or canaries)
-        verdict = "NOT denied" if free else "denied"
-        state: Literal["works", "missing"] = "missing" if free else "works"
-        yield _Check(check, state, f"{verdict}: {', '.join(names)}", is_detail=True)
+        names = ", ".join(name.rpartition(": ")[2].rpartition(".")[2] for name in free or canaries)
+        if free:
+            yield _Check(family, "missing", f"NOT denied: {names}", is_verbose=True)
+        else:
+            yield _Check(family, "works", f"denied: {names}", is_verbose=True)
