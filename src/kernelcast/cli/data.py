@@ -12,7 +12,7 @@ import click
 from rich.table import Table
 
 from kernelcast import dataset
-from kernelcast.cli.common import OUT, existing_file, json_option, store_option
+from kernelcast.cli.common import EXISTING_FILE, OUT, json_option, store_option
 from kernelcast.errors import SetupError
 from kernelcast.store import Store
 
@@ -51,11 +51,11 @@ def data() -> None:
 @click.option("--device", help="Device's name, where the file has none.")
 @click.option("--language", help="Kernel language (kernel-tuner, t4; default: cuda).")
 @click.option(
-    "--template", type=existing_file, help="The tuned kernel's source (kernel-tuner, t4)."
+    "--template", type=EXISTING_FILE, help="The tuned kernel's source (kernel-tuner, t4)."
 )
 @click.option(
     "--baseline",
-    type=existing_file,
+    type=EXISTING_FILE,
     help="Reference times, e.g. baseline_time_torch.json (kernelbench).",
 )
 @click.option("--licence", help="Licence of the rows (default: unstated).")
