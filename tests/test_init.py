@@ -49,6 +49,12 @@ PUBLIC = {
         CascadeForecaster CriticForecaster LlmForecaster RecalibratedForecaster
         RooflineForecaster SpaceForecaster TreesForecaster
     """,
+    "kernelcast.judge": """
+        Answer Arm Comparison Cost Cut Estimate Evaluation Outcome Paired Plan Questions
+        Ranked Ranking Replayed SCORES SharedFarm SharedProposer answered ask ask_at_once
+        asked_queries best_so_far draw drawn_out evaluate hindsight mean_interval
+        replay_search replay_space run_plan summarise
+    """,
     "kernelcast.llm": """
         Answer Client Endpoint Message Outcome Price Reply Request Schema TokenLogprob
         device_text evidence_text history_text problem_text

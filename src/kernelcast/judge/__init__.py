@@ -11,4 +11,10 @@ Each module answers one question:
 
 Scores of single forecasts are in `kernelcast.scoring`; tables and figures are in
 `kernelcast.report`. Nothing here changes what a search does.
+
+The stub `__init__.pyi` lists the public names.
 """
+
+from kernelcast.exports import lazy_exports
+
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

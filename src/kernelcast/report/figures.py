@@ -10,113 +10,84 @@ import numpy as np
 
 from kernelcast.judge.curves import drawn_out, mean_interval
 
-if TYPE_CHECKING:  # commands that list runs do not wait for it
+if TYPE_CHECKING:  # listing runs does not need it
     from kernelcast.judge.evaluation import Evaluation
 
 _COLOURS = ("#1f6feb", "#d1582b", "#2b8a3e", "#8250df")
+_BEST = "best speedup over the seed kernel (measured twice)"
+
+Curves = Mapping[str, Sequence[Sequence[float]]]
+"""Curves of best so far by arm: one value per measurement, one curve per run."""
 
 
-def draw_best_so_far(arms: Mapping[str, Sequence[Sequence[float]]], path: Path, title: str) -> Path:
-    """Best speedup against measurements, one colour an arm, thin lines its runs; a PNG."""
-    pyplot = _pyplot()
-    figure, axes = pyplot.subplots(figsize=(7.5, 4.5), dpi=120)
+def draw_best_so_far(arms: Curves, path: Path, title: str) -> Path:
+    """Draw the best speedup by measurements as PNG: runs as thin lines, means as thick ones."""
+    figure, axes = _pyplot().subplots(figsize=(7.5, 4.5), dpi=120)
     for (name, curves), colour in zip(arms.items(), _COLOURS, strict=False):
-        speedups = [2.0 ** np.array(curve) for curve in curves]
-        for speedup in speedups:
-            if len(speedups) > 1:
-                axes.step(
-                    range(1, len(speedup) + 1), speedup, where="mid", color=colour, alpha=0.3, lw=1
-                )
-        shortest = min(map(len, speedups), default=0)
+        if len(curves) > 1:
+            for curve in curves:
+                steps = range(1, len(curve) + 1)
+                axes.step(steps, 2.0 ** np.array(curve), where="mid", color=colour, alpha=0.3, lw=1)
+        shortest = min(map(len, curves), default=0)
         if shortest:
-            logs = np.log2(np.stack([speedup[:shortest] for speedup in speedups]))
-            mean = 2.0 ** logs.mean(axis=0)
-            axes.step(range(1, shortest + 1), mean, where="mid", color=colour, lw=2.5, label=name)
-    axes.set_xlabel("measurements")
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set_ylabel("best speedup over the seed kernel (measured twice)")
-    _in_octaves(axes)
-    _plain(axes, title)
-    axes.legend(frameon=False, loc="lower right")
+            mean = np.mean([curve[:shortest] for curve in curves], axis=0)
+            _band(axes, name, colour, 2.0**mean)
+    _finish(axes, title, _BEST, octaves=True)
     return _saved(figure, path)
 
 
-def draw_comparison(
-    arms: Mapping[str, Sequence[Sequence[float]]], against: str, path: Path, title: str
-) -> Path:
-    """Best so far of each arm, and what it has over the arm `against`, with 95% bands; a PNG.
+def draw_comparison(arms: Curves, against: str, path: Path, title: str) -> Path:
+    """Draw the best so far of each arm, and its gain over the arm `against`, with 95% bands.
 
-    `arms` are log2 speedups by measurements, one curve a seed, in the same order for all arms. The
-    bands of two arms may overlap and their difference still be sure: seeds are compared in pairs.
+    `arms` are log2 speedups, one curve per seed, in the same order for all arms. The bands of two
+    arms may overlap although their difference is sure: the gain is paired by seeds.
     """
-    figure, (found, gained) = _pyplot().subplots(1, 2, figsize=(12.0, 4.5), dpi=120)
+    figure, (best, gain) = _pyplot().subplots(1, 2, figsize=(12.0, 4.5), dpi=120)
     length = max((len(curve) for curves in arms.values() for curve in curves), default=0)
-    steps = np.arange(1, length + 1)
     whole = {
         name: drawn_out(curves, length)
         for name, curves in arms.items()
         if curves and all(map(len, curves))
     }
     for place, (name, curves) in enumerate(whole.items()):
-        colour = _COLOURS[place % len(_COLOURS)]
-        panels = [(found, curves)]
+        panels = [(best, curves)]
         if name != against and against in whole:
-            panels.append((gained, curves - whole[against]))
+            panels.append((gain, curves - whole[against]))
         for axes, rows in panels:
-            mean, low, high = (2.0**each for each in mean_interval(rows))
-            axes.step(steps, mean, where="mid", color=colour, lw=2.5, label=name)
-            if len(rows) > 1:
-                axes.fill_between(steps, low, high, step="mid", color=colour, alpha=0.15)
-    gained.axhline(1.0, color="#999999", lw=1, ls=":")
-    _plain(found, title)
-    _plain(gained, "in pairs, seed by seed")
-    found.set_ylabel("best speedup over the seed kernel (measured twice)")
-    gained.set_ylabel(f"speedup over {against}")
-    _in_octaves(found)
-    for axes in (found, gained):
-        axes.set_xlabel("measurements")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+            mean, low, high = (2.0**log2 for log2 in mean_interval(rows))
+            band = (low, high) if len(rows) > 1 else None
+            _band(axes, name, _COLOURS[place % len(_COLOURS)], mean, band, alpha=0.15)
+    gain.axhline(1.0, color="#999999", lw=1, ls=":")
+    _finish(best, title, _BEST, octaves=True)
+    _finish(gain, "in pairs, seed by seed", f"speedup over {against}")
+    for axes in (best, gain):
         axes.yaxis.set_major_formatter("{x:.3g}x")
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, loc="lower right")
     return _saved(figure, path)
 
 
 def draw_evaluations(evaluations: Sequence[Evaluation], path: Path, title: str) -> Path:
-    """Reliability, risk against coverage, and loss by share measured, side by side; a PNG."""
+    """Draw reliability, risk by coverage, and loss by share measured, side by side, as PNG."""
     figure, (reliability, risk, regret) = _pyplot().subplots(1, 3, figsize=(13.0, 4.2), dpi=120)
     reliability.plot([0, 1], [0, 1], color="#999999", lw=1, ls=":")
-    for each, colour in zip(evaluations, _COLOURS, strict=False):
-        claimed, came_true, counts = (
-            np.array(part) for part in zip(*each.reliability, strict=True)
-        )
+    for evaluation, colour in zip(evaluations, _COLOURS, strict=False):
+        claimed, came_true, counts = np.array(evaluation.reliability).T
         sizes = 15.0 + 150.0 * counts / counts.sum()
-        reliability.plot(claimed, came_true, color=colour, lw=1.5, label=each.forecaster)
+        reliability.plot(claimed, came_true, color=colour, lw=1.5, label=evaluation.forecaster)
         reliability.scatter(claimed, came_true, s=sizes, color=colour)
-        risk.plot(each.risk_coverage.coverage, each.risk_coverage.risk, color=colour, lw=2)
-        shares = [share for share, loss in each.regret.items() if np.isfinite(loss.value)]
-        losses = [each.regret[share] for share in shares]
-        regret.plot(shares, [loss.value for loss in losses], "o-", color=colour, lw=2)
-        regret.fill_between(
-            shares,
-            [loss.low for loss in losses],
-            [loss.high for loss in losses],
-            color=colour,
-            alpha=0.15,
-        )
-    for axes, panel, across, up in (
-        (reliability, "Reliability", "confidence claimed", "share that came true"),
-        (risk, "Risk and coverage", "share kept, surest first", "mean half-Brier"),
-        (
-            regret,
-            "Measuring only the best forecasts",
-            "share measured",
-            "loss against measuring all",
-        ),
-    ):
-        _plain(axes, panel)
-        axes.set_xlabel(across)
-        axes.set_ylabel(up)
+        kept = evaluation.risk_coverage
+        risk.plot(kept.coverage, kept.risk, color=colour, lw=2)
+        losses = {
+            share: (loss.value, loss.low, loss.high)
+            for share, loss in evaluation.regret.items()
+            if np.isfinite(loss.value)
+        }
+        value, low, high = np.array(list(losses.values())).reshape(-1, 3).T
+        regret.plot(list(losses), value, "o-", color=colour, lw=2)
+        regret.fill_between(list(losses), low, high, color=colour, alpha=0.15)
+    _finish(reliability, "Reliability", "share that came true", "confidence claimed")
+    _finish(risk, "Risk and coverage", "mean half-Brier", "share kept, surest first")
+    panel = "Measuring only the best forecasts"
+    _finish(regret, panel, "loss against measuring all", "share measured")
     regret.yaxis.set_major_formatter("{x:.0%}")
     if any(len(line.get_xdata()) for line in regret.lines):
         regret.set_xscale("log")
@@ -130,80 +101,87 @@ def draw_evaluations(evaluations: Sequence[Evaluation], path: Path, title: str) 
     return _saved(figure, path)
 
 
-def draw_found(arms: Mapping[str, Sequence[Sequence[float]]], path: Path, title: str) -> Path:
-    """Fraction of the best recorded against measurements: mean and quartiles of each arm; a PNG."""
+def draw_found(arms: Curves, path: Path, title: str) -> Path:
+    """Draw the fraction of the best recorded by measurements, mean and quartiles, as PNG."""
     figure, axes = _pyplot().subplots(figsize=(7.5, 4.5), dpi=120)
-    _found_panel(axes, arms, title)
+    _recorded(axes, arms, title, "best found / best recorded")
     return _saved(figure, path)
 
 
 def draw_recorded_and_live(
-    arms: Mapping[str, Sequence[Sequence[float]]],
+    arms: Curves,
     live: Sequence[float],
     measured: Sequence[float | None],
     path: Path,
     titles: tuple[str, str],
 ) -> Path:
-    """Replayed searches as in `draw_found`, and beside them one live search; a PNG.
+    """Draw replayed searches as `draw_found` does, and one live search beside them, as PNG.
 
-    `live` is the best log2 speedup after each measurement, `measured` that of each kernel measured,
-    None where it failed.
+    `live` is the best log2 speedup after each measurement. `measured` is the log2 speedup of each
+    kernel measured, or None if it failed.
     """
     figure, (recorded, here) = _pyplot().subplots(1, 2, figsize=(12.0, 5.0), dpi=120)
-    _found_panel(recorded, arms, titles[0])
-    recorded.set_ylabel("best kernel found: share of the best possible speed")
-    steps = np.arange(1, len(live) + 1)
-    timed = [(step, log2) for step, log2 in zip(steps, measured, strict=True) if log2 is not None]
-    here.scatter(
-        [step for step, _ in timed],
-        [2.0**log2 for _, log2 in timed],
-        s=18,
-        color="#777777",
-        label="each kernel, first measurement",
-    )
-    # The seed kernel is what there is before the first measurement.
+    _recorded(recorded, arms, titles[0], "best kernel found: share of the best possible speed")
+    timed = [(step, 2.0**log2) for step, log2 in enumerate(measured, 1) if log2 is not None]
+    steps, speedups = zip(*timed, strict=True) if timed else ((), ())
+    here.scatter(steps, speedups, s=18, color="#777777", label="each kernel, first measurement")
+    # Before the first measurement, the seed kernel is the best.
     best = 2.0 ** np.array([0.0, *live])
     label = "best so far, second measurement"
-    here.step([0, *steps], best, where="post", color=_COLOURS[0], lw=2.5, label=label)
-    here.set_xlabel("measurements")
-    here.xaxis.get_major_locator().set_params(integer=True)
-    here.set_ylabel("speedup over the seed kernel")
-    _in_octaves(here)
-    _plain(here, titles[1])
-    here.legend(frameon=False, loc="lower right")
+    here.step(range(len(best)), best, where="post", color=_COLOURS[0], lw=2.5, label=label)
+    _finish(here, titles[1], "speedup over the seed kernel", octaves=True)
     return _saved(figure, path)
 
 
-def _found_panel(axes: Any, arms: Mapping[str, Sequence[Sequence[float]]], title: str) -> None:
+def _recorded(axes: Any, arms: Curves, title: str, ylabel: str) -> None:
     for (name, curves), colour in zip(arms.items(), _COLOURS, strict=False):
         begun = [curve for curve in curves if curve]
-        if not begun:
-            continue
-        whole = drawn_out(begun, max(map(len, begun)))
-        steps = range(1, whole.shape[1] + 1)
-        low, high = np.quantile(whole, [0.25, 0.75], axis=0)
-        axes.step(steps, whole.mean(axis=0), where="mid", color=colour, lw=2.5, label=name)
-        axes.fill_between(steps, low, high, step="mid", color=colour, alpha=0.12)
-    axes.set_xlabel("measurements")
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.set_ylabel("best found / best recorded")
-    _plain(axes, title)
-    axes.legend(frameon=False, loc="lower right")
+        if begun:
+            whole = drawn_out(begun, max(map(len, begun)))
+            low, high = np.quantile(whole, [0.25, 0.75], axis=0)
+            _band(axes, name, colour, whole.mean(axis=0), (low, high), alpha=0.12)
+    _finish(axes, title, ylabel)
+
+
+def _band(
+    axes: Any, name: str, colour: str, line: Any, band: tuple[Any, Any] | None = None, **fill: Any
+) -> None:
+    steps = range(1, len(line) + 1)
+    axes.step(steps, line, where="mid", color=colour, lw=2.5, label=name)
+    if band is not None:
+        axes.fill_between(steps, *band, step="mid", color=colour, **fill)
+
+
+def _finish(
+    axes: Any, title: str, ylabel: str, xlabel: str = "measurements", *, octaves: bool = False
+) -> None:
+    """Label the axes; by measurements, also with whole numbers and a legend."""
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(title, loc="left", fontsize=11)
+    if octaves:
+        _in_octaves(axes)
+    if xlabel == "measurements":
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, loc="lower right")
 
 
 def _pyplot() -> Any:
-    # pyplot is slow to import, and only what draws needs it.
+    # pyplot is slow to import, and only figures need it.
     import matplotlib as mpl
 
     mpl.use("Agg")
-    mpl.rcParams["text.parse_math"] = False  # names of problems and runs are no formulas
+    mpl.rcParams["text.parse_math"] = False  # a name such as $\nope$ is not a formula
     from matplotlib import pyplot
 
     return pyplot
 
 
 def _in_octaves(axes: Any) -> None:
-    """Speedups by their logarithm; within two octaves, powers of two would be too few ticks."""
+    """Scale speedups by their logarithm; within two octaves, tick more than powers of two."""
     axes.set_yscale("log", base=2)
     low, high = axes.get_ylim()
     if high < 4.0 * low:
@@ -212,12 +190,6 @@ def _in_octaves(axes: Any) -> None:
         axes.yaxis.set_major_locator(ticker.MaxNLocator(6))
         axes.yaxis.set_minor_locator(ticker.NullLocator())
     axes.yaxis.set_major_formatter("{x:g}x")
-
-
-def _plain(axes: Any, title: str) -> None:
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(title, loc="left", fontsize=11)
 
 
 def _saved(figure: Any, path: Path) -> Path:

@@ -1,0 +1,33 @@
+from kernelcast.judge.comparison import Comparison as Comparison
+from kernelcast.judge.comparison import Cost as Cost
+from kernelcast.judge.comparison import Outcome as Outcome
+from kernelcast.judge.comparison import Paired as Paired
+from kernelcast.judge.comparison import Plan as Plan
+from kernelcast.judge.comparison import run_plan as run_plan
+from kernelcast.judge.curves import best_so_far as best_so_far
+from kernelcast.judge.curves import drawn_out as drawn_out
+from kernelcast.judge.curves import mean_interval as mean_interval
+from kernelcast.judge.evaluation import SCORES as SCORES
+from kernelcast.judge.evaluation import Answer as Answer
+from kernelcast.judge.evaluation import Estimate as Estimate
+from kernelcast.judge.evaluation import Evaluation as Evaluation
+from kernelcast.judge.evaluation import Questions as Questions
+from kernelcast.judge.evaluation import answered as answered
+from kernelcast.judge.evaluation import ask as ask
+from kernelcast.judge.evaluation import ask_at_once as ask_at_once
+from kernelcast.judge.evaluation import asked_queries as asked_queries
+from kernelcast.judge.evaluation import draw as draw
+from kernelcast.judge.evaluation import evaluate as evaluate
+from kernelcast.judge.evaluation import hindsight as hindsight
+from kernelcast.judge.ranking import Cut as Cut
+from kernelcast.judge.ranking import Ranked as Ranked
+from kernelcast.judge.ranking import Ranking as Ranking
+from kernelcast.judge.replaying import Arm as Arm
+from kernelcast.judge.replaying import Replayed as Replayed
+from kernelcast.judge.replaying import replay_search as replay_search
+from kernelcast.judge.replaying import replay_space as replay_space
+from kernelcast.judge.replaying import summarise as summarise
+from kernelcast.judge.sharing import SharedFarm as SharedFarm
+from kernelcast.judge.sharing import SharedProposer as SharedProposer
+
+__all__: list[str]
