@@ -1,6 +1,6 @@
 """A run on the terminal: the live view while it searches, and its summary afterwards.
 
-Measured and forecast kernels are always told apart; a forecast is never shown as a result.
+Forecasts are always marked; a forecast is never shown as a result.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rich.text import Text
 
 from kernelcast.bins import DEFAULT_BINS
 from kernelcast.events import Decided, Event, Measured
+from kernelcast.report.tables import listing, table
 from kernelcast.report.terminal import Terminal
 from kernelcast.state import State
 from kernelcast.types import Kernel, Parameters, Resource
@@ -25,11 +26,11 @@ from kernelcast.types import Kernel, Parameters, Resource
 _REFRESH_S = 0.25
 _UNIFORM_HALF_BRIER = 0.5 * (1.0 - 1.0 / DEFAULT_BINS.count)
 _PLAIN_EVERY_S = 5.0
-_ENOUGH_FORECASTS = 20  # that met their outcome, before scores of them mean anything
+_ENOUGH_FORECASTS = 20  # outcomes that make scores of forecasts meaningful
 
 
 def summary(state: State) -> dict[str, Any]:
-    """A run's standing as plain data, for `--json`."""
+    """Return the state of a run as plain data, for `--json`."""
     calibration = state.calibration
     return {
         "problem": state.started.problem.name if state.started else None,
@@ -71,7 +72,7 @@ def summary(state: State) -> dict[str, Any]:
 
 
 def _best(state: State) -> dict[str, Any]:
-    """The best kernel: speedup and milliseconds, each with its interval where it was timed."""
+    """Return the best kernel: speedup and milliseconds, with intervals if it was timed."""
     node = state.incumbent
     best: dict[str, Any] = {
         "kernel_id": node.kernel_id,
@@ -92,54 +93,45 @@ def _best(state: State) -> dict[str, Any]:
 
 
 def summary_table(state: State, title: str, parameters: Parameters | None = None) -> Table:
-    """The same for a reader; `parameters` are those of the best kernel."""
-    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
+    """Return the state of a run as a table; `parameters` are those of the best kernel."""
     best = _best(state)
-    table.add_row("best speedup", Text(_speedup_text(best), style="green"))
+    rows: list[tuple[str, str | Text]] = [
+        ("best speedup", Text(_speedup_text(best), style="green")),
+    ]
     if "ms" in best:
         low, high = best["ms_interval"]
-        table.add_row(
-            "time of a call",
-            f"{best['ms']:.3g} ms ({low:.3g} to {high:.3g} ms); "
-            f"the seed kernel takes {best['seed_ms']:.3g} ms",
+        time_text = f"{best['ms']:.3g} ms ({low:.3g} to {high:.3g} ms)"
+        rows.append(
+            ("time of a call", f"{time_text}; the seed kernel takes {best['seed_ms']:.3g} ms")
         )
     if parameters:
-        table.add_row("parameters", parameters_text(parameters))
-    made = state.measured - state.cached
+        rows.append(("parameters", parameters_text(parameters)))
+    made = f"{state.measured - state.cached} kernels ({state.audited} audits)"
     reused = f", {state.cached} more known from earlier runs" if state.cached else ""
-    failed = sum(state.failures.values())
-    table.add_row(
-        "measured",
-        f"{made} kernels ({state.audited} audits){reused}; {failed} failed",
-    )
+    rows.append(("measured", f"{made}{reused}; {sum(state.failures.values())} failed"))
     for kind, first in state.first_failures.items():
-        words = f"{state.failures[kind]} x {kind.replace('_', ' ')}"
-        shown = f"first: {first.failure.headline} (kernel {first.kernel_id[:8]})"
-        table.add_row("failed", Text(f"{words}, {shown}", style="red"))
-    table.add_row(
-        "not measured",
-        f"{state.dropped} dropped, {state.trusted} trusted, {len(state.open)} open, "
-        f"{state.duplicates} duplicates",
-    )
-    table.add_row("spent", _spent_text(state))
+        count = f"{state.failures[kind]} x {kind.replace('_', ' ')}"
+        shown = f"{count}, first: {first.failure.headline} (kernel {first.kernel_id[:8]})"
+        rows.append(("failed", Text(shown, style="red")))
+    unmeasured = f"{state.dropped} dropped, {state.trusted} trusted, {len(state.open)} open"
+    rows.append(("not measured", f"{unmeasured}, {state.duplicates} duplicates"))
+    rows.append(("spent", _spent_text(state)))
     if state.calibration.timed >= _ENOUGH_FORECASTS:
-        table.add_row("forecasts", _calibration_text(state))
+        rows.append(("forecasts", _calibration_text(state)))
     for name, sums in state.stages.items():
-        right = f", alone CRPS {sums.crps_sum / sums.met:.3f}" if sums.met else ""
-        if sums.objected:
-            right += (
-                f", objected to {sums.objected}: of {sums.objections_met} measured all the same, "
-                f"{sums.objections_right} rightly"
-            )
         cost = f", {sums.tokens:,} tokens, ${sums.usd:.4f}" if sums.tokens else ""
-        table.add_row(
-            f"stage {name}", f"asked {sums.asked}, changed {sums.changed} decisions{cost}{right}"
+        alone = f", alone CRPS {sums.crps_sum / sums.met:.3f}" if sums.met else ""
+        objections = (
+            f", objected to {sums.objected}: of {sums.objections_met} measured all the same, "
+            f"{sums.objections_right} rightly"
+        )
+        changed = f"asked {sums.asked}, changed {sums.changed} decisions"
+        rows.append(
+            (f"stage {name}", f"{changed}{cost}{alone}{objections if sums.objected else ''}")
         )
     if state.ended:
-        table.add_row("ended", state.ended)
-    return table
+        rows.append(("ended", state.ended))
+    return listing(title, rows)
 
 
 def _speedup_text(best: Mapping[str, Any]) -> str:
@@ -153,36 +145,31 @@ def _speedup_text(best: Mapping[str, Any]) -> str:
 
 
 def parameters_text(parameters: Parameters) -> str:
-    """A template's parameters on one line."""
+    """Return the parameters of a template on one line."""
     return " ".join(f"{name}={value}" for name, value in parameters.items())
 
 
 def archive_table(state: State, limit: int, kernel: Callable[[str], Kernel]) -> Table:
-    """The best kernels of the archive, with the parameters in which they differ from the best.
+    """Return the best kernels with the parameters in which they differ from the best.
 
     Forecasts are marked as such.
     """
     ranked = sorted(state.archive.values(), key=lambda node: -node.log2_speedup)[:limit]
-    kernels = [kernel(node.kernel_id) for node in ranked]
     best = kernel(state.incumbent.kernel_id).parameters or {}
     title = f"The best {len(ranked)}" if len(ranked) > 1 else "The only kernel so far"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     columns = ("kernel", "speedup", "basis", *(["differs from the best in"] if best else []))
-    for column in columns:
-        table.add_column(column, justify="right" if column == "speedup" else "left", no_wrap=True)
-    table.columns[-1].no_wrap = False
-    for node, source in zip(ranked, kernels, strict=True):
-        basis = "measured twice" if node.confirmed else node.origin
-        basis = "seed" if node.origin == "seed" else basis
+    built = table(title, columns, left=(0, 2, 3), yields=len(columns) - 1)
+    for node in ranked:
+        basis = "measured twice" if node.confirmed and node.origin != "seed" else node.origin
         mark = "~" if node.origin == "forecast" else ""
-        cells = [source.id[:8], f"{mark}{2.0**node.log2_speedup:.2f}x", basis]
+        cells = [node.kernel_id[:8], f"{mark}{2.0**node.log2_speedup:.2f}x", basis]
         if best:
-            own = source.parameters or {}
+            own = kernel(node.kernel_id).parameters or {}
             cells.append(
                 parameters_text({key: own[key] for key in own if own[key] != best.get(key)})
             )
-        table.add_row(*cells, style="dim italic" if mark else "")
-    return table
+        built.add_row(*cells, style="dim italic" if mark else "")
+    return built
 
 
 class _Log(logging.Handler):
@@ -198,7 +185,7 @@ class _Log(logging.Handler):
 
 
 class Progress:
-    """A callback that keeps a live view on a terminal, or a line now and then elsewhere.
+    """Callback that shows a live view on a terminal, or prints a line every few seconds.
 
     `log` is a handler for the library's loggers.
     """
@@ -212,13 +199,13 @@ class Progress:
         self.log = _Log(console)
 
     def watch(self, state: State, title: str) -> None:
-        """Begin to show this run."""
+        """Start to show this run."""
         self._state, self._title = state, title
         if self._console.is_terminal:
             self._live.start()
 
     def on_event(self, event: Event) -> None:
-        """Redraw, not too often."""
+        """Redraw, at most every `_REFRESH_S` (elsewhere `_PLAIN_EVERY_S`) seconds."""
         pause = _REFRESH_S if self._console.is_terminal else _PLAIN_EVERY_S
         if self._state is None or time.monotonic() - self._last < pause:
             return
@@ -227,7 +214,7 @@ class Progress:
             self._draw(self._state)
 
     def close(self) -> None:
-        """Take the live view off the screen."""
+        """Remove the live view."""
         self._live.stop()
 
     def _draw(self, state: State) -> None:

@@ -1,4 +1,4 @@
-"""One kernel of a run: everything that its events say about it."""
+"""One kernel of a run, collected from its events."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rich.table import Table
 
 from kernelcast.events import Decided, Forecasted, Inspected, Measured, Proposed
 from kernelcast.report.console import parameters_text
+from kernelcast.report.tables import listing
 from kernelcast.store import Run
 from kernelcast.types import Decision, Evidence, Forecast, Kernel
 
@@ -26,7 +27,7 @@ class KernelRecord:
 
     @classmethod
     def of(cls, run: Run, kernel_id: str) -> KernelRecord:
-        """Collect what a run knows of one of its kernels."""
+        """Collect the record of a kernel from the events of a run."""
         proposed = evidence = forecast = decision = None
         measurements = []
         for event in run.events("proposed", "inspected", "forecasted", "decided", "measured"):
@@ -46,7 +47,7 @@ class KernelRecord:
         )
 
     def facts(self) -> dict[str, Any]:
-        """The record as plain data, for `--json`."""
+        """Return the record as plain data, for `--json`."""
         forecast, proposed = self.forecast, self.proposed
         return {
             "kernel_id": self.kernel.id,
@@ -71,33 +72,24 @@ class KernelRecord:
         }
 
     def table(self) -> Table:
-        """The record for a reader, without the source."""
-        table = Table(
-            title=f"Kernel {self.kernel.id}",
-            title_justify="left",
-            show_header=False,
-            box=None,
-            pad_edge=False,
-        )
-        table.add_column(style="bold", no_wrap=True)
-        table.add_column()
+        """Return the record as a table, without the source."""
+        rows: list[tuple[str, str]] = []
         if self.kernel.parameters:
-            table.add_row("parameters", parameters_text(self.kernel.parameters))
+            rows.append(("parameters", parameters_text(self.kernel.parameters)))
         if self.proposed is not None:
             parent = f"from kernel {self.proposed.parent_id[:8]} by {self.proposed.proposer}"
             idea = self.proposed.claim.idea
-            table.add_row("proposed", f"{parent}: {idea}" if idea else parent)
+            rows.append(("proposed", f"{parent}: {idea}" if idea else parent))
         if self.evidence is not None:
-            table.add_row("compiled", _evidence_text(self.evidence))
+            rows.append(("compiled", _evidence_text(self.evidence)))
         if self.forecast is not None:
-            table.add_row("forecast", _forecast_text(self.forecast))
+            rows.append(("forecast", _forecast_text(self.forecast)))
         if self.decision is not None:
-            table.add_row("decision", f"{self.decision.action}: {self.decision.reason}")
-        for event in self.measurements:
-            table.add_row(_PURPOSE[event.purpose], _measured_text(event))
+            rows.append(("decision", f"{self.decision.action}: {self.decision.reason}"))
+        rows += [(_PURPOSE[event.purpose], _measured_text(event)) for event in self.measurements]
         if not self.measurements:
-            table.add_row("measured", "never")
-        return table
+            rows.append(("measured", "never"))
+        return listing(f"Kernel {self.kernel.id}", rows)
 
 
 _PURPOSE = {

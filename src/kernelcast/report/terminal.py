@@ -1,8 +1,7 @@
-"""The one place that makes foreign text printable.
+"""Make foreign text printable.
 
-Problems, runs, kernels, compilers, models and file names bring text of their own. On a terminal
-such text could move the cursor, clear the screen or fake a result. Everything that kernelcast
-shows goes through a `Terminal`, or through `printable`.
+Problems, kernels, compilers, models and file names bring text that could move the cursor, clear the
+screen or fake a result. Everything that kernelcast shows goes through a `Terminal` or `printable`.
 """
 
 from __future__ import annotations
@@ -26,17 +25,14 @@ _TAB_SIZE = 8
 
 
 def printable(text: str) -> str:
-    r"""The text with a visible escape, such as `\x1b`, in place of each character that acts.
-
-    Newlines and tabs stay.
-    """
+    r"""Replace control characters by visible escapes such as `\x1b`; keep newlines and tabs."""
     if text.isprintable():
         return text
     return "".join(map(_visible, text))
 
 
 def echo_source(text: str) -> None:
-    """Write a file's text to standard output: as it is, or printable if that is a terminal."""
+    """Write text to standard output: as it is, or printable if that is a terminal."""
     if sys.stdout.isatty():
         sys.stdout.write(printable(text))
     else:
@@ -46,10 +42,7 @@ def echo_source(text: str) -> None:
 
 
 class Terminal(Console):
-    """A console that shows text as it is: no markup, no emoji codes, no control characters.
-
-    Only a `style` gives text a style.
-    """
+    """A console without markup, emoji codes and control characters; only `style` adds a style."""
 
     def render_str(
         self,
@@ -60,13 +53,13 @@ class Terminal(Console):
         overflow: OverflowMethod | None = None,
         **_interpretation: Any,
     ) -> Text:
-        """The string as text to lay out, printable and not interpreted."""
+        """Return the string as printable text without interpreting it."""
         return Text(_laid_out(text), style=style, justify=justify, overflow=overflow)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """What is written for an object: text is made printable before it is laid out."""
+        """Render an object; its text is made printable before it is laid out."""
         if isinstance(renderable, Text):
             _make_printable(renderable)
         elif isinstance(renderable, Table):
@@ -75,11 +68,11 @@ class Terminal(Console):
                     if isinstance(cell, Text):
                         _make_printable(cell)
         for segment in super().render(renderable, options):
-            # Nothing passes that a renderable of another kind brought.
+            # Other renderables bring text of their own.
             yield segment if segment.control else segment._replace(text=_laid_out(segment.text))
 
     def status(self, status: RenderableType, **options: Any) -> Status:
-        """A spinner beside the status, which is not interpreted either."""
+        """Return a spinner beside the status, which is not interpreted."""
         shown = self.render_str(status) if isinstance(status, str) else status
         return super().status(shown, **options)
 
@@ -91,12 +84,12 @@ def _visible(char: str) -> str:
 
 
 def _laid_out(text: str) -> str:
-    """Printable text without tabs, whose width rich does not know before it is too late."""
+    """Return printable text without tabs, whose width rich does not know."""
     return printable(text).expandtabs(_TAB_SIZE)
 
 
 def _make_printable(text: Text) -> None:
-    """Make a text printable in place; its styles stay with their characters."""
+    """Make a text printable in place; styles stay with their characters."""
     plain = text.plain
     if plain.isprintable():
         return
