@@ -75,7 +75,7 @@ class Envelope:
         deadline: float,
     ) -> None:
         self._arena, self._fresh, self._rng, self._deadline = arena, fresh, rng, deadline
-        self._candidate, self._reference = candidate, reference
+        self.candidate, self.reference = candidate, reference
         self._images: dict[str, list[Image]] = {}
         self._honest: dict[str, Errors] = {}
         self._taken: Slot = np.zeros((0, 0), np.uint8)
@@ -114,12 +114,12 @@ class Envelope:
         for answer, errors in [(answer, self._honest_errors(answer)) for answer in answers]:
             if errors is not None:
                 self._honest[answer.image.case.name] = errors
-                _pass(answer.check(self._called(self._candidate, answer), errors))
+                _pass(answer.check(self._called(self.candidate, answer), errors))
         _pass(self.overtime.check())
 
     def _honest_errors(self, answer: KnownAnswer) -> Errors | None:
         """The reference's errors; None if magnitudes of this scale overflow in it."""
-        slot = self._called(self._reference, answer)
+        slot = self._called(self.reference, answer)
         errors = answer.errors(slot)
         if answer.image.case.scale != 1.0:
             finite = all(math.isfinite(error.worst) for error in errors.values())
@@ -135,7 +135,7 @@ class Envelope:
         slot: Slot = self._slots(child, case, 1)[0]
         slot[:] = answer.image.content
         seconds = self._timed(child, case, 1)
-        if child is self._reference:
+        if child is self.reference:
             # From now on, calls that are very much slower than the reference's are cut short.
             self._call_limit_s[case] = _TIMEOUT_FACTOR * seconds
         return slot
@@ -151,7 +151,7 @@ class Envelope:
 
     def run(self, case: str, calls: int, *, candidate: bool) -> float:
         """Seconds of one request on the staged inputs."""
-        child = self._candidate if candidate else self._reference
+        child = self.candidate if candidate else self.reference
         slots = self._slots(child, case, calls)
         for slot, image in zip(slots, self._images[case], strict=False):
             slot[:] = image.content
@@ -172,7 +172,7 @@ class Envelope:
         """
         seconds = {}
         for index in self._rng.permutation(2):
-            child = (self._candidate, self._reference)[index]
+            child = (self.candidate, self.reference)[index]
             answer = child.idle(case, calls, self._limit_s(case, calls))
             seconds[index] = self._seconds(child, answer)
         return seconds[1]
@@ -180,7 +180,7 @@ class Envelope:
     def settle(self, case: str, calls: int) -> None:
         """Compare the candidate's outputs with the reference's."""
         tolerance = self._arena.problem.tolerance
-        theirs = self._slots(self._reference, case, calls)
+        theirs = self._slots(self.reference, case, calls)
         for index, image in enumerate(self._images[case][:calls]):
             both = self._taken[index], theirs[index]
             _pass(differences(image, tolerance, self._honest[case], *both))
@@ -214,7 +214,7 @@ class Envelope:
     def _timed(self, child: Child, case: str, calls: int) -> float:
         limit_s = self._limit_s(case, calls)
         seconds = self._seconds(child, child.run(case, calls, self._base, limit_s))
-        if child is self._candidate:
+        if child is self.candidate:
             self.overtime.worked(seconds)
         return seconds
 
@@ -225,7 +225,7 @@ class Envelope:
         late = child.starved or time.perf_counter() >= self._deadline
         if answer.kind is FailureKind.TIMEOUT and late:
             raise OutOfTime
-        raise (CandidateFailed if child is self._candidate else ReferenceLost)(answer)
+        raise (CandidateFailed if child is self.candidate else ReferenceLost)(answer)
 
     def _limit_s(self, case: str, calls: int) -> float:
         """The limit of a request of so many calls from now on."""
@@ -339,21 +339,15 @@ class Match:
             try:
                 if failure := candidate.load(min(_LOAD_TIMEOUT_S, self.cap_s)):
                     return _Attempt(failure, candidate.share, candidate.starved)
-                envelope = Envelope(
-                    self.arena, candidate, reference, fresh, self.rng, candidate.deadline
-                )
-                return self._measured(envelope, answers, candidate, reference)
+                deadline = candidate.deadline
+                envelope = Envelope(self.arena, candidate, reference, fresh, self.rng, deadline)
+                return self._measured(envelope, answers)
             finally:
                 self.device_s = min(self.cap_s, self.device_s + time.perf_counter() - started)
 
-    def _measured(
-        self,
-        envelope: Envelope,
-        answers: Sequence[KnownAnswer],
-        candidate: Child,
-        reference: Child,
-    ) -> _Attempt:
+    def _measured(self, envelope: Envelope, answers: Sequence[KnownAnswer]) -> _Attempt:
         outcome: Timing | Failure | ReferenceLost
+        candidate, reference = envelope.candidate, envelope.reference
         started, cpu_before_s = time.perf_counter(), time.thread_time()
         out_of_time = doubtful = False
         try:

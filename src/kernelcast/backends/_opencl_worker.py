@@ -1,4 +1,4 @@
-"""The child process that speaks to OpenCL: it compiles a kernel or launches it.
+"""The child process that calls OpenCL: it compiles a kernel or launches it.
 
 It runs in a bare interpreter and calls the loader (libOpenCL.so.1) through ctypes: a binding would
 load NumPy into the kernel's process and start several times slower. It holds no clock, no expected
@@ -206,7 +206,7 @@ class Launcher(Session):
         self.build(program)
         self._kernel = self.kernel(program, entry)
         no_properties = ctypes.c_uint64(0)
-        self._queue = self.make("clCreateCommandQueue", self.context, self.device, no_properties)
+        self.queue = self.make("clCreateCommandQueue", self.context, self.device, no_properties)
         self._host = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         self._buffer = self._allocate(len(memory))
         self._flushed = self._allocate(flush_bytes) if flush_bytes else None
@@ -232,11 +232,11 @@ class Launcher(Session):
             ]
             for call in range(calls)
         ]
-        self._copy("clEnqueueWriteBuffer", base, calls * stride)
+        self.copy("clEnqueueWriteBuffer", base, calls * stride)
         if self._flushed is not None:
             self.call(
                 "clEnqueueFillBuffer",
-                *(self._queue, self._flushed, b"\0", ctypes.c_size_t(1)),
+                *(self.queue, self._flushed, b"\0", ctypes.c_size_t(1)),
                 *(ctypes.c_size_t(0), ctypes.c_size_t(self._flush_bytes), 0, None, None),
             )
 
@@ -261,23 +261,16 @@ class Launcher(Session):
             if really:
                 call(
                     "clEnqueueNDRangeKernel",
-                    *(self._queue, self._kernel, 3, None, all_items, group, 0, None, None),
+                    *(self.queue, self._kernel, 3, None, all_items, group, 0, None, None),
                 )
 
-    def fetch(self, base: int, size: int) -> None:
-        """Copy back."""
-        self._copy("clEnqueueReadBuffer", base, size)
-
-    def _copy(self, direction: str, base: int, size: int) -> None:
+    def copy(self, direction: str, base: int, size: int) -> None:
+        """Copy between the shared memory and the device."""
         self.call(
             direction,
-            *(self._queue, self._buffer, 0, ctypes.c_size_t(base), ctypes.c_size_t(size)),
+            *(self.queue, self._buffer, 0, ctypes.c_size_t(base), ctypes.c_size_t(size)),
             *(ctypes.c_void_p(self._host + base), 0, None, None),
         )
-
-    def finish(self) -> None:
-        """Wait until all that was queued is done."""
-        self.call("clFinish", self._queue)
 
 
 def main(arguments: list[str]) -> None:
@@ -303,10 +296,10 @@ def main(arguments: list[str]) -> None:
             elif phase in (RUN, IDLE):
                 launcher.launch(rest[pointers:-6], rest[-6:], really=phase == RUN)
             elif phase == FETCH:
-                launcher.fetch(base, calls * stride)
+                launcher.copy("clEnqueueReadBuffer", base, calls * stride)
             elif phase == SEAL:
                 _confine.seal(policy, service.reply_fd)
-            launcher.finish()
+            launcher.call("clFinish", launcher.queue)
         except OpenClError as error:
             return error.number
         return 0

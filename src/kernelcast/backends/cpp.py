@@ -34,21 +34,7 @@ FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
 
 _MEMORY_BYTES = 4 << 30
 # Functions that no kernel needs. A kernel that calls one without importing it dies in the sandbox.
-_NOT_FOR_KERNELS = """
-    dlopen dlmopen dlsym dlvsym dladdr dlinfo dl_iterate_phdr syscall system popen
-    execl execle execlp execv execve execvp execvpe fexecve posix_spawn posix_spawnp
-    fork vfork _Fork clone daemon ptrace process_vm_readv process_vm_writev kill tgkill killpg
-    socket socketpair connect bind listen accept send sendto sendmsg recv recvfrom recvmsg
-    getaddrinfo gethostbyname open open64 openat openat64 creat fopen fopen64 freopen opendir
-    tmpfile tmpfile64 mkstemp unlink unlinkat remove rename mkdir rmdir chmod chown symlink link
-    truncate ftruncate memfd_create shm_open mprotect pkey_mprotect setrlimit personality
-    setns unshare mount chroot setuid setgid getenv secure_getenv setenv putenv environ __environ
-    sched_setscheduler setpriority nice pthread_setschedparam dup dup2 dup3 pipe pipe2
-    _ZNSt13basic_filebufIcSt11char_traitsIcEE4openEPKcSt13_Ios_Openmode
-    _ZNSt14basic_ifstreamIcSt11char_traitsIcEEC1EPKcSt13_Ios_Openmode
-    _ZNSt14basic_ofstreamIcSt11char_traitsIcEEC1EPKcSt13_Ios_Openmode
-"""
-_FOREIGN = frozenset(_NOT_FOR_KERNELS.split())
+_FOREIGN = frozenset(Path(__file__).with_name("foreign_symbols.txt").read_text().split())
 _PYTHON = re.compile(r"_?Py[A-Z_]")  # the worker's own interpreter
 
 
@@ -239,7 +225,7 @@ class CppChild(Child):
         shutil.copyfile(library, self._folder / "kernel.so")
 
     def load(self, timeout_s: float) -> Failure | None:
-        """Tell the process that its library is there, and wait until it is loaded."""
+        """Signal the process that its library is there, and wait until it is loaded."""
         with suppress(BrokenPipeError):
             os.write(self._request_fd, b"\0")
         return super().load(timeout_s)

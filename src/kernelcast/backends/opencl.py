@@ -2,7 +2,7 @@
 
 A kernel is a source with a `__kernel` function of the problem's name, which takes the arrays in
 the order of the signature as `__global` pointers and then the dimensions as `long` (or `int`), and
-a line that says how it is launched: all work-items, and those of one group.
+a line that states the launch: the number of all work-items, and of those in one group.
 
     #pragma kernelcast global((N + 255) / 256 * 256) local(256)
 
@@ -85,7 +85,7 @@ _SMALL_GRID = 65_535
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What an OpenCL library says of one of its devices; `kind` is CL_DEVICE_TYPE."""
+    """Facts of one device, from an OpenCL library; `kind` is CL_DEVICE_TYPE."""
 
     platform: int
     index: int
@@ -111,7 +111,7 @@ class DeviceFacts:
         return self.platform_name == "Portable Computing Language"
 
     def as_device(self) -> Device:
-        """The detected CPU, or a GPU without its peaks, which OpenCL does not tell."""
+        """The detected CPU, or a GPU without its peaks, which OpenCL does not know."""
         if self.is_cpu:
             cpu = detect_cpu()
             cores = min(cpu.cores, self.units)
@@ -226,7 +226,7 @@ def _is_small(variant: str) -> bool:
 
 
 class _KernelFacts(BaseModel):
-    """What the compiling child says of the entry."""
+    """Facts of the compiled entry, from the compiling child."""
 
     arguments: tuple[tuple[int, str], ...]
     group: tuple[int, int, int]
@@ -240,8 +240,8 @@ class OpenClBackend(MeasuringBackend[Program]):
     Args:
         platform: Number of the platform.
         index: Number of the device on its platform.
-        device: The device's description, if what is detected does not do: a name, or a `Device`,
-            whose `cores` bound PoCL's threads.
+        device: The device's description, a name or a `Device`; detected by default. Its `cores`
+            bound PoCL's threads.
         flags: Options of the compiler.
         compile_timeout_s: Time limit of the compiler.
         device_cap_s: How long one measurement may hold the device.
@@ -328,7 +328,7 @@ class OpenClBackend(MeasuringBackend[Program]):
         try:
             facts = _KernelFacts.model_validate_json((folder / "kernel.json").read_bytes())
         except (OSError, ValueError):
-            message = "the compiler ended without a word"
+            message = "the compiler ended without a result"
             return failed(Failure(kind=FailureKind.COMPILE_ERROR, message=message))
         if fault := self._fault(problem, launch, facts) or _foreign_imports(folder / "cache"):
             return failed(fault)
@@ -339,7 +339,7 @@ class OpenClBackend(MeasuringBackend[Program]):
             run,
             code=self._mix(program, variants),
             shared_bytes=facts.local_bytes,
-            # PoCL says 1024 whatever the kernel.
+            # PoCL reports 1024 for every kernel.
             stack_bytes=None if self._facts.is_pocl else facts.private_bytes,
             block_threads=math.prod(launch.block_extent(case.dimensions)) if case else None,
         )
