@@ -1,4 +1,4 @@
-"""The measured data that benches read: where it lies, tuner spaces, one problem on several GPUs."""
+"""The measured data that benches read: its folder, tuner spaces, one problem on several GPUs."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Space:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes with any configuration, time or the order: whether stored indices still hold."""
+        """A hash of configurations, times and order, to check that stored indices still hold."""
         text = "\n".join((self.problem, self.gpu, *self.keys)).encode()
         return hashlib.sha256(text + self.runtime_ms.tobytes()).hexdigest()[:16]
 
@@ -103,7 +103,7 @@ def tuner_spaces(least_rows: int = 2000) -> list[Space]:
     key_of: dict[str, str] = {}
 
     def key(text: str) -> str:
-        # Most texts recur on several GPUs, and reading them is what takes the time.
+        # Most texts recur on several GPUs, and parsing them takes most of the time.
         if text not in key_of:
             configuration = dict(sorted(json.loads(text).items()))
             key_of[text] = canonical_parameters(configuration)
@@ -142,11 +142,11 @@ def _space(
     time_ms = dict(zip(keys, times_ms, strict=True))
     for repeated in (key for key, count in Counter(keys).items() if count > 1):
         time_ms[repeated] = median(
-            each for key, each in zip(keys, times_ms, strict=True) if key == repeated
+            ms for key, ms in zip(keys, times_ms, strict=True) if key == repeated
         )
     rows = sorted(time_ms, key=lambda key: tuple(configurations[key].values()))
     chosen = tuple(configurations[key] for key in rows)
-    values = zip(*(each.values() for each in chosen), strict=True)
+    values = zip(*(configuration.values() for configuration in chosen), strict=True)
     return Space(
         problem=problem,
         family=problem_family(problem),
@@ -164,7 +164,7 @@ def _space(
 
 def siblings_of(space: Space, spaces: Sequence[Space]) -> list[Space]:
     """The same problem on other GPUs."""
-    return [each for each in spaces if each.problem == space.problem and each.gpu != space.gpu]
+    return [other for other in spaces if other.problem == space.problem and other.gpu != space.gpu]
 
 
 def aligned(space: Space, sibling: Space) -> Floats:

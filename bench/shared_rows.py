@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernelcast.canonical import canonical_parameters, kernel_id
 from kernelcast.dataset._foreign import _kernel_id, _language, _read_foreign
-from kernelcast.dataset.keys import _matches, configuration_id, problem_family
+from kernelcast.dataset.keys import configuration_id, problem_family
 from kernelcast.dataset.rows import (
     _MS,
     Rows,
@@ -63,12 +64,12 @@ _SHARED_DETAIL = {
     "reward_hack": FailureKind.CHEATING,
 }
 _REFERENCE_PARAMETERS = "reference_params="
-# Files that say more about the rows of another one.
+# Files with more columns for the rows of another file.
 _SHARED_JOINED = {"tuner_costs": "tuner_benchmark_hub", "tuner_samples": "tuner_benchmark_hub"}
 
 
 def import_shared(path: str | Path) -> Rows:
-    """A file of kernelcast's shared data by its own name and columns, or the whole folder.
+    """Import a file of the shared data, which is known by its name, or the whole folder.
 
     Tuned kernels get their template (tuner_kernels) and costs (tuner_costs) from the files beside
     them, joined by problem, device and parameters. The single timings in tuner_samples have no
@@ -76,10 +77,10 @@ def import_shared(path: str | Path) -> Rows:
     """
     path = Path(path)
     if path.is_dir():
-        files = [each for each in sorted(path.glob("*.parquet")) if each.stem not in _SHARED_JOINED]
+        files = [file for file in sorted(path.glob("*.parquet")) if file.stem not in _SHARED_JOINED]
         if not files:
             raise SetupError(f"{path} holds no Parquet files: give the folder that does")
-        return concatenate([import_shared(each) for each in files])
+        return concatenate([import_shared(file) for file in files])
     if host := _SHARED_JOINED.get(path.stem):
         raise SetupError(f"{path.name} holds no rows of its own: import {host}.parquet beside it")
     raw = _read_foreign(path, _SHARED_COLUMNS)
@@ -92,8 +93,8 @@ def import_shared(path: str | Path) -> Rows:
     measured = [state in ("ok", "reference") for state in status]
     problem = get["problem"]
     if path.stem == "ref_kernelbenchx_6gpu":
-        # One name stands for all sizes there; the size's number is in the parameters.
-        numbers = [json.loads(each)["i"] for each in get["params"]]
+        # One name stands for all sizes; the parameters hold the number of the size.
+        numbers = [json.loads(text)["i"] for text in get["params"]]
         problem = [f"{name}#{number}" for name, number in zip(problem, numbers, strict=True)]
     columns: dict[str, Any] = {
         "row_id": [f"{path.stem}/{number}" for number in range(count)],
@@ -122,8 +123,8 @@ def import_shared(path: str | Path) -> Rows:
         columns |= _published_kernels(raw, get)
         columns |= {"status_detail": get["status_detail"], "details": get["params"]}
     if path.stem.startswith("noise_"):
-        # Hashes are of a session there; one kernel was measured in all sessions of a set-up.
-        setups = [{**json.loads(each), "session": None} for each in get["params"]]
+        # Hashes are of a session; one kernel was measured in all sessions of a set-up.
+        setups = [{**json.loads(text), "session": None} for text in get["params"]]
         columns["candidate_id"] = [
             configuration_id(name, canonical_parameters(setup))
             for name, setup in zip(problem, setups, strict=True)
@@ -138,7 +139,7 @@ def _seconds(milliseconds: Any, where: Sequence[bool] | None = None) -> Any:
 
 
 def _log2_speedups(raw: Any, where: Sequence[bool]) -> Any:
-    """From both times where published, since ratios were rounded; from the ratio elsewhere."""
+    """Log2 of the ratio of both times if published, else of the published, rounded ratio."""
     pa, pc = _arrow(), _compute()
     ratio = pc.coalesce(pc.divide(raw["reference_ms"], raw["candidate_ms"]), raw["speedup"])
     log2 = pc.log2(ratio.combine_chunks().cast(pa.float64()))
@@ -148,7 +149,7 @@ def _log2_speedups(raw: Any, where: Sequence[bool]) -> Any:
 def _whole_searches(
     searches: Sequence[str | None], problems: Sequence[str], devices: Sequence[str]
 ) -> list[str | None]:
-    """Search ids of one problem and device each: some sources name a whole campaign by one id."""
+    """Search ids that hold one problem and device: some sources give a whole campaign one id."""
     seen: defaultdict[str | None, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
     for search, problem, device in zip(searches, problems, devices, strict=True):
         seen[search][0].add(problem)
@@ -163,7 +164,7 @@ def _whole_searches(
 
 
 def _published_kernels(raw: Any, get: Mapping[str, list[Any]]) -> dict[str, Any]:
-    """Sources and ids of kernels published as text, or by their hash alone."""
+    """Columns of kernels published as text, or by their hash alone."""
     candidates, references = raw["candidate_code"].to_pylist(), raw["reference_code"].to_pylist()
     languages = [
         _language(backend, candidate or reference)
@@ -191,10 +192,10 @@ def _published_kernels(raw: Any, get: Mapping[str, list[Any]]) -> dict[str, Any]
 
 
 def _tuned_columns(path: Path, raw: Any, get: Mapping[str, list[Any]]) -> dict[str, Any]:
-    """Template, parameters and costs of tuned kernels."""
+    """Columns of tuned kernels: template, parameters and costs."""
     if path.stem == "tuner_kernels":
         sources = raw["reference_code"].to_pylist()
-        ids = [kernel_id(*each) for each in zip(sources, get["backend"], strict=True)]
+        ids = list(map(kernel_id, sources, get["backend"]))
         return {
             "language": get["backend"],
             "template": sources,
@@ -207,9 +208,9 @@ def _tuned_columns(path: Path, raw: Any, get: Mapping[str, list[Any]]) -> dict[s
         row["problem"]: (row["reference_code"], row["backend"])
         for row in beside.select(["problem", "reference_code", "backend"]).to_pylist()
     }
-    untold = {name for name in get["problem"] if name not in kernels and "KTT" not in name}
-    if untold:
-        raise SetupError(f"tuner_kernels.parquet has no template of {sorted(untold)}")
+    unknown = {name for name in get["problem"] if name not in kernels and "KTT" not in name}
+    if unknown:
+        raise SetupError(f"tuner_kernels.parquet has no template of {sorted(unknown)}")
     # The template's own language, so that one configuration has one id on every device.
     template_ids = {name: kernel_id(*kernel) for name, kernel in kernels.items()}
     canonical = {text: canonical_parameters(json.loads(text)) for text in set(get["params"])}
@@ -253,7 +254,7 @@ def _beside(path: Path, stem: str) -> Path:
 
 
 def _measuring_costs(path: Path, keys: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
-    """Compile and benchmark seconds of the spaces for which they were published, in full."""
+    """Compile and benchmark seconds, for the spaces for which they were published."""
     pa = _arrow()
     names = ["problem", "gpu", "params", "compile_ms", "benchmark_ms"]
     costs = _read_foreign(_beside(path, "tuner_costs"), names)
@@ -264,13 +265,31 @@ def _measuring_costs(path: Path, keys: Sequence[tuple[str, str, str]]) -> dict[s
     spaces = {key[:2] for key in theirs}
     priced = np.array([key[:2] in spaces for key in keys])
     wanted = [key for key in keys if key[:2] in spaces]
-    found = _matches(wanted, theirs, "tuner_costs.parquet")
+    places = _matches(wanted, theirs, "tuner_costs.parquet")
     columns = {}
     for name, published in (("compile_s", "compile_ms"), ("benchmark_s", "benchmark_ms")):
         values = np.full(len(keys), np.nan)
-        values[priced] = costs[published].to_numpy()[found] * _MS
+        values[priced] = costs[published].to_numpy()[places] * _MS
         columns[name] = pa.array(values, from_pandas=True)
     return columns
+
+
+def _matches(left: Sequence[Any], right: Sequence[Any], what: str) -> NDArray[np.int64]:
+    """Index in `right` of each key of `left`; a key that is missing or occurs twice is an error."""
+    for name, keys in (("the rows", left), (what, right)):
+        if len(set(keys)) != len(keys):
+            twice = next(key for key, count in Counter(keys).items() if count > 1)
+            raise SetupError(f"joining {what}: {twice} is there twice in {name}")
+    place = {key: index for index, key in enumerate(right)}
+    missing = [key for key in left if key not in place]
+    if missing:
+        raise SetupError(f"joining {what}: it lacks {len(missing)} keys, e.g. {missing[0]}")
+    if len(right) > len(left):
+        alone = next(iter(place.keys() - set(left)))
+        raise SetupError(
+            f"joining {what}: {len(right) - len(left)} of its keys are in no row, e.g. {alone}"
+        )
+    return np.array([place[key] for key in left], dtype=np.int64)
 
 
 def main() -> None:

@@ -285,11 +285,9 @@ def test_one_problem_under_two_names_is_on_one_side_of_a_split(tmp_path: Path) -
         tmp_path / f"{name}.parquet" for name in ("ref_kernelbench_timings", "llm_kb_small_sets")
     ]
     for file in files:
-        pq.write_table(pq.read_table(DATA / file.name)[::4], file)
+        pq.write_table(pq.read_table(DATA / file.name)[::20], file)
     table = dataset.concatenate([import_shared(file) for file in files])
-    counts = dataset.describe(table)["by"]["status"]
-    assert counts["ok"]["rows"] > 3_321
-    assert sum(count["rows"] for count in counts.values()) == 3_321 + 300
+    assert table.num_rows == 665 + 60
     splits = dataset.split_by(table, "problem", folds=5)
     assert sum(split.test.num_rows for split in splits) == table.num_rows
     sizes = [split.test.num_rows for split in splits]
@@ -297,7 +295,7 @@ def test_one_problem_under_two_names_is_on_one_side_of_a_split(tmp_path: Path) -
     for split in splits:
         sides = (split.train["problem"].to_pylist(), split.test["problem"].to_pylist())
         train, test = ({name.split("/", 1)[1].split("_")[0] for name in side} for side in sides)
-        assert not {each for each in train & test if each.split("/")[-1].isdigit()}
+        assert not {name for name in train & test if name.split("/")[-1].isdigit()}
 
 
 @needs_data

@@ -127,24 +127,16 @@ def some_rows(draw: st.DrawFn) -> list[Row]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(some_rows())
-def test_rows_come_back_from_a_file_as_they_went_in(rows: list[Row]) -> None:
-    table = dataset.to_table(rows)
-    assert list(dataset.to_rows(table)) == rows
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    assert pq.read_table(pa.BufferReader(sink.getvalue())).schema == dataset.schema()
-
-
-@settings(max_examples=15, deadline=None)
-@given(some_rows())
-def test_a_written_file_is_read_whole_or_by_column(
+def test_rows_come_back_from_a_file_as_they_went_in(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row]
 ) -> None:
     path = tmp_path_factory.mktemp("rows") / "deep" / "rows.parquet"
     dataset.write_rows(path, rows)
-    assert list(dataset.to_rows(dataset.read_rows(path))) == rows
+    table = dataset.read_rows(path)
+    assert list(dataset.to_rows(table)) == rows
+    assert table.schema == dataset.schema()
     some = dataset.read_rows(path, columns=["problem", "status"], filters=[("status", "=", "ok")])
     assert some.column_names == ["problem", "status"]
     assert some["problem"].to_pylist() == [each.problem for each in rows if each.status == "ok"]
@@ -520,10 +512,10 @@ def test_a_kernelbench_run_is_imported_by_problem_and_sample(tmp_path: Path) -> 
 
 def test_kernelbench_results_without_kernel_time_or_device_are_refused(tmp_path: Path) -> None:
     folder = kernelbench_run(tmp_path / "run", {"9": [evaluation()]})
-    with pytest.raises(SetupError, match=r"lacks 1 keys, e\.g\. \(9, 0\)"):
+    with pytest.raises(SetupError, match=r"lacks the kernel files of 1 .* \(9, 0\)"):
         dataset.import_kernelbench(folder)
     kernelbench_run(folder, {"1": [evaluation(), evaluation()]})
-    with pytest.raises(SetupError, match=r"\(1, 0\) is there twice in the rows"):
+    with pytest.raises(SetupError, match=r"two results of .* \(1, 0\)"):
         dataset.import_kernelbench(folder)
     kernelbench_run(folder, {"1": [evaluation(metadata={}, runtime_stats={})]})
     with pytest.raises(SetupError, match="--device"):

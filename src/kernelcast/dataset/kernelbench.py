@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from kernelcast.dataset._foreign import _load_json, _seconds, _text_row
-from kernelcast.dataset.keys import _matches
 from kernelcast.dataset.rows import _MS, UNSTATED, Rows, Status, to_table
 from kernelcast.errors import SetupError
 from kernelcast.types import FailureKind
@@ -45,10 +45,17 @@ def import_kernelbench(
             if (number, sample) in files:
                 raise SetupError(f"{folder} mixes levels: give each level a folder of its own")
             files[number, sample] = (level, file)
-    keys = [key for key, _ in results]
+    keys = Counter(key for key, _ in results)
+    if keys and keys.most_common(1)[0][1] > 1:
+        raise SetupError(
+            f"{path} has two results of (problem, sample) {keys.most_common(1)[0][0]}: remove one"
+        )
     # A kernel without a result is no row; a result without its kernel is an error.
-    evaluated = [key for key in files if key in set(keys)]
-    _matches(keys, evaluated, f"the kernel files of {folder}")
+    if missing := [key for key in keys if key not in files]:
+        raise SetupError(
+            f"{folder} lacks the kernel files of {len(missing)} results, e.g. (problem, sample) "
+            f"{missing[0]}: put them beside the results"
+        )
     times = _baseline(Path(baseline)) if baseline else {}
     run = folder.resolve().name
     rows = []
