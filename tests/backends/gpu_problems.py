@@ -67,16 +67,16 @@ def stencil(x):
 
 
 def reference(INPUTS, *, DIMENSIONS):
-    (INPUTS,) = (np.asarray(each, np.float64) for each in (INPUTS,))
+    (INPUTS,) = (np.asarray(x, np.float64) for x in (INPUTS,))
     return ANSWER
 """
 
 
 def gpu_problem(name: str, language: Language) -> Problem:
     arguments, (dimensions, timed, ragged), answer = _STATED[name]
-    named = [each.split(":") for each in arguments.split()]
+    named = [argument.split(":") for argument in arguments.split()]
     counts = name == "histogram"
-    inputs = ", ".join(each for each, _ in named[:-1])
+    inputs = ", ".join(name for name, _ in named[:-1])
     oracle = _ORACLE.replace("ANSWER", answer).replace("INPUTS", inputs)
     oracle = oracle.replace("DIMENSIONS", ", ".join(dimensions.split()))
     loose = 2e-2 if name == "half_matmul" else 1e-4
@@ -89,13 +89,13 @@ def gpu_problem(name: str, language: Language) -> Problem:
         dimensions=tuple(dimensions.split()),
         arguments=tuple(
             Argument(
-                name=each,
+                name=argument,
                 role="output" if index == len(named) - 1 else "input",
                 dtype="int32" if counts else "float32",
                 shape=tuple(shape.split(",")),
                 fill=Fill(kind="integers", low=0, high="B") if counts else Fill(),
             )
-            for index, (each, shape) in enumerate(named)
+            for index, (argument, shape) in enumerate(named)
         ),
         cases=(
             Case(name="main", dimensions=timed),
@@ -140,14 +140,14 @@ def _needs(present: object, what: str, advice: str) -> None:
 
 
 def gpu_here() -> tuple[str, Device] | None:
-    """Target and device of the GPU here; an unknown one is given its peers' figures."""
-    found = probe(Sandbox(frozenset()))
-    if found is None:
+    """Target and device of the GPU here; an unknown one gets its peers' figures."""
+    answer = probe(Sandbox(frozenset()))
+    if answer is None:
         return None
-    target, name = found
-    peers = [each for each in catalogue().values() if each.target == target]
+    target, name = answer
+    peers = [device for device in catalogue().values() if device.target == target]
     words = set(name.replace("-", " ").split())
-    known = (each for each in peers if words & set(each.name.split("-")))
+    known = (device for device in peers if words & set(device.name.split("-")))
     return target, next(known, peers[0].model_copy(update={"name": name}))
 
 
@@ -177,4 +177,4 @@ def need_disassembler() -> None:
 def usage_line(listing: str, function: str) -> dict[str, int]:
     """cuobjdump's own words on a function, read in another way than the product's."""
     (line,) = re.findall(rf"Function {function}:\n\s*(.*)", listing)
-    return {key: int(value) for key, value in (each.split(":") for each in line.split())}
+    return {key: int(value) for key, value in (field.split(":") for field in line.split())}

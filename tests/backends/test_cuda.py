@@ -49,9 +49,9 @@ def backends() -> Iterator[dict[str, CudaBackend]]:
 
 @cache
 def _says(tool: str, *arguments: str | Path) -> str:
-    found = find_cuda_tool(tool)
-    assert found is not None
-    command = [found, *arguments]
+    path = find_cuda_tool(tool)
+    assert path is not None
+    command = [path, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=900).stdout
 
 
@@ -86,15 +86,15 @@ def _check_against_tools(backend: CudaBackend, name: str) -> None:
     assert evidence.failure is None
     assert evidence.target == backend.target
     cubin = cubin_of(backend, name)
-    stated = usage_line(_says("cuobjdump", "-res-usage", cubin), "kernel")
-    assert evidence.registers == stated["REG"]
-    assert evidence.stack_bytes == stated["STACK"] + stated["LOCAL"]
+    usage = usage_line(_says("cuobjdump", "-res-usage", cubin), "kernel")
+    assert evidence.registers == usage["REG"]
+    assert evidence.stack_bytes == usage["STACK"] + usage["LOCAL"]
     launch = read_launch(source_of(name, "cuda"))
     assert launch is not None
     dynamic = launch.shared_bytes(gpu_problem(name, "cuda").cases[0].dimensions)
     # From sm_90 on, a kilobyte for the system is part of the figure where there is one at all.
-    reserved = 1024 if stated["SHARED"] and backend.target != "sm_80" else 0
-    assert evidence.shared_bytes == stated["SHARED"] - reserved + dynamic
+    reserved = 1024 if usage["SHARED"] and backend.target != "sm_80" else 0
+    assert evidence.shared_bytes == usage["SHARED"] - reserved + dynamic
 
     listing = _says("cuobjdump", "-sass", cubin)
     opcodes = re.findall(r"/\*[0-9a-f]{4,}\*/ +(?:@!?U?P\w+ +)?([A-Z]\w*)", listing)
@@ -133,7 +133,7 @@ def test_what_is_no_kernel_of_the_problem_is_a_compile_error(
     backends: dict[str, CudaBackend],
 ) -> None:
     source = source_of("vector_add", "cuda")
-    for old, new, said in (
+    for old, new, message in (
         ("#pragma kernelcast", "// ", "how it is launched"),
         ("block(256)", "block(2048)", "2048 threads"),
         (" kernel(", " another(", "no __global__ function 'kernel'"),
@@ -146,7 +146,7 @@ def test_what_is_no_kernel_of_the_problem_is_a_compile_error(
         failure = inspected(backends["sm_90"], "vector_add", changed).failure
         assert failure is not None
         assert failure.kind is FailureKind.COMPILE_ERROR
-        assert said in failure.message
+        assert message in failure.message
 
 
 def test_a_function_of_cpp_linkage_is_found(backends: dict[str, CudaBackend]) -> None:

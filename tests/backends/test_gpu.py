@@ -115,7 +115,7 @@ def host_problem(size: int = 100_000) -> Problem:
 
 @pytest.mark.measures
 class TestConfined(BackendContract):
-    tie_log2 = 1.0  # the stand-in's memory traffic is the host's, and so is everyone else's
+    tie_log2 = 1.0  # the stand-in's memory traffic is the host's, and so is that of other processes
     allow_unsafe = False
 
     def make(self) -> HostBackend:
@@ -215,8 +215,8 @@ def test_a_driver_that_does_not_work_confined_is_said(monkeypatch: pytest.Monkey
     confined = launching_sandbox(detect_sandbox(), allow_unsafe=False)
     if not confined.mechanisms:
         pytest.skip("nothing confines processes here")
-    found = ("sm_90", "NVIDIA H100 80GB HBM3")
-    monkeypatch.setattr(_gpu, "probe", lambda sandbox: None if sandbox.mechanisms else found)
+    device = ("sm_90", "NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(_gpu, "probe", lambda sandbox: None if sandbox.mechanisms else device)
     with pytest.raises(NoDevice, match=r"inside the sandbox here.*--allow-unsafe"):
         require_device(confined, "sm_90", H100)
 
@@ -239,7 +239,7 @@ def test_of_all_devices_the_chosen_gpu_is_shown(
 def test_what_cannot_be_launched_is_said() -> None:
     problem = host_problem()
     assert Launch(("(N + 63) / 64", "2"), ("64",)).fault(problem) is None
-    for grid, block, said in (
+    for grid, block, message in (
         ("N", "2048", "2048 threads"),
         ("N - 77", "64", "case ragged"),
         ("M", "64", "unknown name 'M'"),
@@ -249,4 +249,4 @@ def test_what_cannot_be_launched_is_said() -> None:
     ):
         fault = Launch((grid,), (block,)).fault(problem)
         assert fault is not None
-        assert said in fault.message
+        assert message in fault.message

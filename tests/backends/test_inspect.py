@@ -317,7 +317,7 @@ extern "C" int blocks(int major, int minor, int threads_per_core, int registers,
     return result.activeBlocksPerMultiprocessor;
 }
 """
-NVIDIA = [each for each in catalogue().values() if each.target.startswith("sm_")]
+NVIDIA = [device for device in catalogue().values() if device.target.startswith("sm_")]
 
 
 @pytest.fixture(scope="module")
@@ -326,7 +326,7 @@ def calculator(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., int]:
     folders = [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"]
     if tools := triton_tools():
         folders.append(tools.parent / "include")
-    header = next((each for each in folders if (each / "cuda_occupancy.h").exists()), None)
+    header = next((folder for folder in folders if (folder / "cuda_occupancy.h").exists()), None)
     if header is None:
         pytest.skip("needs cuda_occupancy.h: install NVIDIA's CUDA toolkit, or Triton")
     folder = tmp_path_factory.mktemp("occupancy")

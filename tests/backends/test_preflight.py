@@ -1,4 +1,4 @@
-"""What is said of the machine, from files and tools that say what the tests want."""
+"""Conditions of the machine, from files and tools with planted content."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_locked_cpu_leaves_nothing_to_say(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "expected"),
     [
         ({}, ("clocks unlocked: no governor is visible here",)),
         ({"governor": "powersave"}, ("clocks unlocked: governor powersave",)),
@@ -72,10 +72,10 @@ def test_a_locked_cpu_leaves_nothing_to_say(machine: Machine) -> None:
     ],
 )
 def test_unlocked_clocks_are_said(
-    machine: Machine, files: dict[str, str], said: tuple[str, ...]
+    machine: Machine, files: dict[str, str], expected: tuple[str, ...]
 ) -> None:
     machine.says(**files)
-    assert settings(CPU) == said
+    assert settings(CPU) == expected
 
 
 def test_stolen_time_is_said_from_two_percent_on(machine: Machine) -> None:
@@ -121,7 +121,7 @@ def test_the_counters_of_this_machine_count() -> None:
         pass
     after = Watch.start()
     assert after.passed > before.passed > after.stolen >= before.stolen >= 0
-    assert all(isinstance(each, str) for each in before.conditions(CPU))
+    assert all(isinstance(condition, str) for condition in before.conditions(CPU))
 
 
 # ------------------------------------------------------------------------------------------ GPUs
@@ -141,7 +141,7 @@ def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, clocks: str, others:
 
 
 @pytest.mark.parametrize(
-    ("clocks", "others", "said"),
+    ("clocks", "others", "expected"),
     [
         ("Not Active, Not Active, 1980, 1980", "", ()),
         ("Not Active, Not Active, 1410, 1980", "", ("clocks unlocked",)),
@@ -161,12 +161,12 @@ def test_what_nvidia_smi_says(
     monkeypatch: pytest.MonkeyPatch,
     clocks: str,
     others: str,
-    said: tuple[str, ...],
+    expected: tuple[str, ...],
 ) -> None:
     stand_in(tmp_path, monkeypatch, clocks, others)
-    assert settings(GPU) == said
+    assert settings(GPU) == expected
     asked = (tmp_path / "asked").read_text().splitlines()
-    assert all("--format=csv,noheader,nounits" in each for each in asked)
+    assert all("--format=csv,noheader,nounits" in line for line in asked)
     assert len(asked) == 2
 
 

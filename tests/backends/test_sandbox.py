@@ -351,7 +351,7 @@ def test_a_child_outlives_the_thread_that_started_it(library: Path, whole: Sandb
 
 
 def test_a_program_may_fork_while_a_child_is_started(whole: Sandbox, tmp_path: Path) -> None:
-    """What is forked off lives on, and must hold no pipe whose end somebody waits for."""
+    """A forked process lives on, and must not hold a pipe whose end the parent waits for."""
     enough = threading.Event()
 
     def start_many() -> None:
@@ -433,12 +433,12 @@ def test_the_filter_on_both_machines(
     thread, process, namespace = 0x3D0F00, 17, 0x10000011
     allowed = [(read, 0), (clone, thread), (tgkill, 77), (462, 0)]
     refused = [(clone, process), (socket_, 2), (tgkill, 78), (execve, 0), (435, 0), (463, 0)]
-    assert [run_filter(measure, arch, *each) for each in allowed] == [ALLOW] * len(allowed)
-    assert ALLOW not in [run_filter(measure, arch, *each) for each in refused]
+    assert [run_filter(measure, arch, *call) for call in allowed] == [ALLOW] * len(allowed)
+    assert ALLOW not in [run_filter(measure, arch, *call) for call in refused]
     assert run_filter(measure, arch ^ 1, read) != ALLOW
     assert run_filter(measure, arch, read | 1 << 30) != ALLOW
     allowed = [(read, 0), (clone, process), (clone, thread), (execve, 0)]
-    assert [run_filter(compiling, arch, *each) for each in allowed] == [ALLOW] * len(allowed)
+    assert [run_filter(compiling, arch, *call) for call in allowed] == [ALLOW] * len(allowed)
     assert run_filter(compiling, arch, clone, namespace) != ALLOW
     assert run_filter(compiling, arch, socket_, 2) != ALLOW
 
@@ -479,8 +479,8 @@ def test_the_seal_on_both_machines(
         *((mmap, 0, executable), (mprotect, 0, executable), (execve, 0, 0), (463, 0, 0)),
         (read | 1 << 30, 0, 0),
     ]
-    assert [run_filter(seal, arch, *each) for each in allowed] == [ALLOW] * len(allowed)
-    assert [run_filter(seal, arch, *each) for each in killed] == [KILL] * len(killed)
+    assert [run_filter(seal, arch, *call) for call in allowed] == [ALLOW] * len(allowed)
+    assert [run_filter(seal, arch, *call) for call in killed] == [KILL] * len(killed)
     looks, writes = os.O_RDONLY | os.O_CLOEXEC, os.O_WRONLY | os.O_CLOEXEC
     assert run_filter(seal, arch, openat, 0, looks) == 0x50000 | errno.EACCES
     assert run_filter(seal, arch, openat, 0, writes) == KILL

@@ -80,9 +80,9 @@ def _check_against_tools(backend: TritonBackend, name: str) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900)
         return done.stdout
 
-    stated = usage_line(says("-res-usage"), "kernel")
-    assert evidence.registers == stated["REG"]
-    assert evidence.stack_bytes == stated["STACK"] + stated["LOCAL"]
+    usage = usage_line(says("-res-usage"), "kernel")
+    assert evidence.registers == usage["REG"]
+    assert evidence.stack_bytes == usage["STACK"] + usage["LOCAL"]
     opcodes = re.findall(r"/\*[0-9a-f]{4,}\*/ +(?:@!?U?P\w+ +)?([A-Z]\w*)", says("-sass"))
     real = [opcode for opcode in opcodes if opcode != "NOP"]
     mix = dict(evidence.instructions)
@@ -146,7 +146,7 @@ def test_what_is_no_kernel_of_the_problem_is_a_compile_error(
     backends: dict[str, TritonBackend],
 ) -> None:
     source = source_of("vector_add", "triton")
-    for old, new, said in (
+    for old, new, message in (
         ("LAUNCH =", "OTHER =", "how it is launched"),
         ('"grid"', '"gird"', "no literal with a grid"),
         ("BLOCK - 1)", "BLOKC - 1)", "unknown name 'BLOKC'"),
@@ -159,7 +159,7 @@ def test_what_is_no_kernel_of_the_problem_is_a_compile_error(
         failure = inspected(backends["sm_80"], "vector_add", edited(source, old, new)).failure
         assert failure is not None
         assert failure.kind is FailureKind.COMPILE_ERROR
-        assert said in failure.message
+        assert message in failure.message
 
 
 def test_a_module_holds_kernels_and_nothing_else(backends: dict[str, TritonBackend]) -> None:

@@ -169,23 +169,23 @@ def refused(child: CppChild, mode: int, timeout_s: float = 2.0) -> Failure:
 
 def group(pgid: int) -> list[int]:
     """Living processes of a process group."""
-    found = []
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if int(fields[2]) == pgid and fields[0] != "Z":
-            found.append(int(stat.parent.name))
-    return found
+            pids.append(int(stat.parent.name))
+    return pids
 
 
 def descendants(pid: int) -> list[int]:
     """A process and its descendants, the youngest last."""
-    found = [pid]
-    for each in found:
-        found += map(int, Path(f"/proc/{each}/task/{each}/children").read_text().split())
-    return found
+    pids = [pid]
+    for parent in pids:
+        pids += map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
+    return pids
 
 
 def test_calls_the_kernel_on_each_slot_and_only_when_asked(child: CppChild) -> None:
@@ -197,11 +197,11 @@ def test_calls_the_kernel_on_each_slot_and_only_when_asked(child: CppChild) -> N
     for index, numbers in enumerate(inputs):
         numbers[:] = 10 * index
     assert isinstance(child.idle("0", 3, 2.0), float)
-    assert not any(each.any() for each in outputs)
+    assert not any(output.any() for output in outputs)
     seconds = child.run("0", 3, layout.stride, 2.0)
     assert isinstance(seconds, float)
     assert 0.0 < seconds < 2.0
-    assert [set(each.tolist()) for each in outputs] == [{0}, {11}, {21}, {31}, {0}]
+    assert [set(output.tolist()) for output in outputs] == [{0}, {11}, {21}, {31}, {0}]
 
 
 @pytest.mark.parametrize(
