@@ -62,13 +62,13 @@ def enforce(policy: dict[str, Any]) -> Iterator[str]:
     _checked(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _landlock(libc, *policy["landlock"])
     yield "landlock"
-    _seccomp(policy)
+    _load_filter(policy, "filter", os.getpid())
     yield "seccomp"
 
 
 def seal(policy: dict[str, Any], reply_fd: int) -> None:
     """Kill the process from now on for any system call, in any thread, that no kernel needs."""
-    _load_filter(policy, policy["seal"], policy["reply_fd"], reply_fd, _SECCOMP_ALL_THREADS)
+    _load_filter(policy, "seal", reply_fd, _SECCOMP_ALL_THREADS)
 
 
 def confined(arguments: list[str]) -> list[str]:
@@ -113,14 +113,9 @@ def _landlock(
     os.close(ruleset)
 
 
-def _seccomp(policy: dict[str, Any]) -> None:
-    _load_filter(policy, policy["filter"], policy["own_pid"], os.getpid())
-
-
-def _load_filter(
-    policy: dict[str, Any], program: bytes, blanks: list[int], value: int, flags: int = 0
-) -> None:
+def _load_filter(policy: dict[str, Any], name: str, value: int, flags: int = 0) -> None:
     """Put a filter in force, with a value that only this process knows in its blanks."""
+    program, blanks = policy[name]
     if not program:
         return
     filled = bytearray(program)
@@ -328,7 +323,7 @@ class _Canaries:
         """Whether a 32-bit system call gets past the filter; a kernel without them kills."""
         child = os.fork()
         if child == 0:
-            _seccomp(self.policy)
+            _load_filter(self.policy, "filter", os.getpid())
             code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
             code.write(_INT_80)
             address = ctypes.addressof(ctypes.c_char.from_buffer(code))

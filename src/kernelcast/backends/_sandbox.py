@@ -218,18 +218,14 @@ class Sandbox:
         return Confined(process, tether, wrapped=self.wrapped)
 
     def _policy(self, grant: Grant) -> dict[str, Any]:
-        program, own_pid = _seccomp.refusing_filter(self.mechanisms, grant.profile)
-        seal, reply_fd = _seccomp.sealing_filter(self.mechanisms, grant.profile)
         return {
             "uid": self.uid,
             "die_with_parent": not self.wrapped,
             "limits": list(self._limits(grant)),
             "landlock": self._landlock(grant),
-            "filter": program,
-            "own_pid": own_pid,
-            "seal": seal,
-            "reply_fd": reply_fd,
-            "seccomp_number": _seccomp.call_number() if program else 0,
+            "filter": _seccomp.refusing_filter(self.mechanisms, grant.profile),
+            "seal": _seccomp.sealing_filter(self.mechanisms, grant.profile),
+            "seccomp_number": _seccomp.call_number(),
         }
 
     def _limits(self, grant: Grant) -> Iterator[tuple[int, int, int]]:

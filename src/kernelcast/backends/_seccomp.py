@@ -71,8 +71,8 @@ def is_supported() -> bool:
 
 
 def call_number() -> int:
-    """Number of the system call `seccomp`."""
-    return _MACHINES[platform.machine()][2]
+    """Number of the system call `seccomp`; 0 if it is not known."""
+    return _MACHINES[platform.machine()][2] if is_supported() else 0
 
 
 def refused_groups(profile: Profile | None = None) -> list[str]:
