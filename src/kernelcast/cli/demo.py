@@ -275,10 +275,7 @@ def _print_recorded(curves: Mapping[str, Sequence[Sequence[float]]]) -> None:
         f"configurations were measured."
     )
     OUT.print(f"Source: {space.url} ({space.licence})", soft_wrap=True)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("search", no_wrap=True)
-    for column in (*(f"after {point}" for point in points), "95% after"):
-        table.add_column(column, justify="right", no_wrap=True)
+    shown = _table("search", *(f"after {point}" for point in points), "95% after")
     for name, runs in curves.items():
         cells = [
             f"{mean:.2f}" + (f" ±{half:.2f}" if seeds > 1 else "")
@@ -286,8 +283,8 @@ def _print_recorded(curves: Mapping[str, Sequence[Sequence[float]]]) -> None:
         ]
         middle = sorted(count or last + 1 for count in _until_near(runs))[(seeds - 1) // 2]
         cells.append(f">{last}" if middle > last else str(middle))
-        table.add_row(name, *cells, style="" if name == RANDOM else "green")
-    OUT.print(table)
+        shown.add_row(name, *cells, style="" if name == RANDOM else "green")
+    OUT.print(shown)
     known = " and ".join(_short(times.device) for times in _known())
     for term, meaning in (
         ("after 5", "the best kernel found by 5 measurements, as a share of the best"),
@@ -311,6 +308,14 @@ def _print_recorded(curves: Mapping[str, Sequence[Sequence[float]]]) -> None:
         f"(bench/track_t.py): random {PUBLISHED[RANDOM]:.2f}, cold {PUBLISHED[COLD]:.2f}, "
         f"other GPUs known {PUBLISHED[WARM]:.2f}.\n"
     )
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(first, no_wrap=True)
+    for column in others:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
 
 
 def _short(device: str) -> str:
@@ -353,10 +358,7 @@ def _print_live(result: Result, kernel: Path) -> None:
     else:
         low, high = best["speedup_interval"]
         times = (f"{best['ms']:.3g} ms", f"{best['speedup']:.1f}x", f"{low:.1f}x to {high:.1f}x")
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("kernel")
-        for column in ("time of a call", "speedup", "95% interval"):
-            table.add_column(column, justify="right")
+        table = _table("kernel", "time of a call", "speedup", "95% interval")
         table.add_row("seed, the naive first version", f"{best['seed_ms']:.3g} ms", "1x", "")
         table.add_row("best found, measured twice", *times, style="green")
         OUT.print(table)

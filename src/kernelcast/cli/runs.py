@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
 from kernelcast.cli.common import (
     ANY_PATH,
@@ -31,19 +29,17 @@ from kernelcast.cli.common import (
     trust_options,
 )
 from kernelcast.errors import SetupError
-from kernelcast.events import ComponentSpec
 from kernelcast.judge.curves import best_so_far
 from kernelcast.parts import Parts, read_budget, read_run
 from kernelcast.problems import SUFFIXES
 from kernelcast.report.console import archive_table, summary, summary_table
 from kernelcast.report.figures import draw_best_so_far
 from kernelcast.report.kernel import KernelRecord
+from kernelcast.report.tables import table
 from kernelcast.report.terminal import echo_source
 from kernelcast.search import INTERRUPTED, Result, Search
 from kernelcast.store import DEFAULT_STORE, Run, Store
-from kernelcast.types import Budget, Kernel, Resource
-
-_DEFAULT_BUDGET = Budget(measurements=60)
+from kernelcast.types import Budget, Kernel
 
 
 @click.command()
@@ -57,9 +53,7 @@ _DEFAULT_BUDGET = Budget(measurements=60)
 @part_options
 @ask_options
 @model_options
-@option(
-    "--pool policy__pool_size", "Open candidates to choose from (the policy's default).", POSITIVE
-)
+@option("--pool policy__pool_size", "Open candidates to choose from.", POSITIVE)
 @option("--slots farm__slots", "Measurements at a time.  [default: 1]", POSITIVE)
 @option("--seed", "Seed of all choices.  [default: 0]", int)
 @option("--inspect", "Compile every candidate before it is forecast.", bool)
@@ -107,8 +101,12 @@ def search(
     if problem is not None:
         settings = {"problem": problem, **settings}
     run = read_run(settings, config=config, model=model)
-    budget = run.budget if run.budget != Budget() else _DEFAULT_BUDGET
-    _check_prices(budget, run.spec.components)
+    budget = run.budget if run.budget != Budget() else Budget(measurements=60)
+    options_of_parts = {key for part in run.spec.components.values() for key in part.options}
+    if (budget.forecast_usd, budget.proposal_usd) != (None, None) and not any(
+        key.startswith("usd") for key in options_of_parts
+    ):
+        raise SetupError("a cap in dollars needs the model's prices: --price-in and --price-out")
     if budget.measurements == 0 or budget.candidates == 0:
         OUT.print("Nothing to do: the budget allows no measurement. Give -n 1 or more.")
         return
@@ -119,35 +117,17 @@ def search(
         _finish(run_watched(live, budget, title, quiet=as_json), opened, out, as_json)
 
 
-def _check_prices(budget: Budget, components: Mapping[str, ComponentSpec]) -> None:
-    priced = any(key.startswith("usd") for part in components.values() for key in part.options)
-    if not priced and (budget.forecast_usd is not None or budget.proposal_usd is not None):
-        raise SetupError("a cap in dollars needs the model's prices: --price-in and --price-out")
-
-
-def _best_file(opened: Store, run: str, kernel: Kernel) -> Path:
-    """Where a run's best kernel lies: beside the store, under the run's name."""
-    folder = (opened.path or DEFAULT_STORE).parent
-    name = re.sub(r"[^\w.=,:+-]", "-", run)
-    return folder / "best" / f"{name}.{SUFFIXES.get(kernel.language, 'txt')}"
-
-
 def _finish(result: Result, opened: Store, out: Path | None, as_json: bool) -> None:
-    """Write the best kernel, and say what was found; exit with 1 if every measurement failed."""
+    """Write the best kernel and report the run; fail if every measurement failed."""
     state = result.state
     written = _best_file(opened, result.run, result.kernel)
     written.parent.mkdir(exist_ok=True)
     for path in (written, out):
         if path is not None:
             path.write_text(result.kernel.source)
-    if as_json:
-        click.echo(json.dumps(_facts(opened.open_run(result.run), result.kernel, out or written)))
-    else:
-        OUT.print(summary_table(state, f"Run {result.run}", result.kernel.parameters))
-        OUT.print(archive_table(state, 10, opened.kernel))
-        OUT.print(f"best kernel: {_shown(out or written)}", soft_wrap=True)
-        if state.ended == INTERRUPTED:
-            OUT.print(f"to go on: kernelcast resume {result.run}", soft_wrap=True)
+    _report(opened.open_run(result.run), result.kernel, out or written, 10, as_json)
+    if not as_json and state.ended == INTERRUPTED:
+        OUT.print(f"to go on: kernelcast resume {result.run}", soft_wrap=True)
     failed = sum(state.failures.values())
     if failed and failed == state.measured:
         first = next(iter(state.first_failures.values()))
@@ -158,16 +138,30 @@ def _finish(result: Result, opened: Store, out: Path | None, as_json: bool) -> N
         )
 
 
+def _report(run: Run, best: Kernel, file: Path | None, top: int, as_json: bool) -> None:
+    """Print where a run stands, and the file of its best kernel."""
+    if as_json:
+        facts = {"run": run.name, **summary(run.state)}
+        facts["best"] |= {"parameters": best.parameters, "file": str(file) if file else None}
+        click.echo(json.dumps(facts))
+        return
+    OUT.print(summary_table(run.state, f"Run {run.name}", best.parameters))
+    OUT.print(archive_table(run.state, top, run.store.kernel))
+    where = _shown(file) if file else f"kernelcast show {run.name} --source"
+    OUT.print(f"best kernel: {where}", soft_wrap=True)
+
+
+def _best_file(opened: Store, run: str, kernel: Kernel) -> Path:
+    """Return the file of a run's best kernel: beside the store, under the run's name."""
+    folder = (opened.path or DEFAULT_STORE).parent
+    name = re.sub(r"[^\w.=,:+-]", "-", run)
+    return folder / "best" / f"{name}.{SUFFIXES.get(kernel.language, 'txt')}"
+
+
 def _shown(path: Path) -> Path:
-    """A path as a person would write it: relative where it lies below this folder."""
+    """Return a path as a person would write it: relative if it is below this folder."""
     path, here = path.resolve(), Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
-
-
-def _facts(run: Run, kernel: Kernel, file: Path | None) -> dict[str, Any]:
-    facts = {"run": run.name, **summary(run.state)}
-    facts["best"] |= {"parameters": kernel.parameters, "file": str(file) if file else None}
-    return facts
 
 
 @click.command()
@@ -193,22 +187,16 @@ def resume(run: str, out: Path | None, store: str, as_json: bool, **options: Any
         settings, _ = read_options(options)
         caps = read_budget(settings).model_dump(exclude_none=True)
         budget = live.state.budget.model_copy(update=caps)
-        if spent := _spent(live, budget):
-            OUT.print(spent, soft_wrap=True)
+        made = live.state.measured - live.state.cached
+        if budget.measurements is not None and made >= budget.measurements:
+            OUT.print(
+                f"Nothing to do: run {live.name} has made {made} of {budget.measurements} "
+                f"measurements. Raise the total, for example -n {2 * max(made, 1)}.",
+                soft_wrap=True,
+            )
             return
         title = f"{live.problem.name} ({live.name})"
         _finish(run_watched(live, budget, title, quiet=as_json), opened, out, as_json)
-
-
-def _spent(live: Search, budget: Budget) -> str:
-    """Why a budget leaves a run nothing to do; nothing if it does leave something."""
-    made = live.state.measured - live.state.cached
-    if budget.measurements is not None and made >= budget.measurements:
-        return (
-            f"Nothing to do: run {live.name} has made {made} of {budget.measurements} "
-            f"measurements. Raise the total, for example -n {2 * max(made, 1)}."
-        )
-    return ""
 
 
 @click.command("ls")
@@ -221,45 +209,40 @@ def list_runs(store: str, as_json: bool) -> None:
     Example:
       kernelcast ls
     """
-    if not is_given("store") and not Path(store).exists():
-        if as_json:
-            click.echo("[]")
-        else:
-            OUT.print("no runs yet: kernelcast search softmax")
-        return
-    with Store.open(store, create=False) as opened:
-        logs = [opened.open_run(info.name) for info in opened.runs()]
-        logs = [log for log in logs if log.state.started is not None]
-        if as_json:
+    rows: list[dict[str, Any]] = []
+    if is_given("store") or Path(store).exists():
+        with Store.open(store, create=False) as opened:
+            runs = [opened.open_run(info.name) for info in opened.runs()]
             rows = [
-                {"run": log.name, "state": _state_of(log), **summary(log.state)} for log in logs
+                {"run": run.name, "state": _state_of(run), **summary(run.state)}
+                for run in runs
+                if run.state.started is not None
             ]
-            click.echo(json.dumps(rows))
-            return
-        if not logs:
-            OUT.print("no runs yet: kernelcast search softmax")
-            return
-        table = Table(box=None, pad_edge=False)
-        for column in ("run", "problem", "best", "measured", "device s", "state"):
-            table.add_column(column, overflow="fold", no_wrap=column == "state")
-        for log in logs:
-            assert log.state.started is not None
-            table.add_row(
-                log.name,
-                log.state.started.problem.name,
-                f"{2.0**log.state.incumbent.log2_speedup:.2f}x",
-                str(log.state.measured - log.state.cached),
-                f"{log.state.spent.get(Resource.DEVICE_S, 0.0):.0f}",
-                _state_of(log).partition(":")[0],
+    if as_json:
+        click.echo(json.dumps(rows))
+    elif not rows:
+        OUT.print("no runs yet: kernelcast search softmax")
+    else:
+        columns = ("run", "problem", "best", "measured", "device s", "state")
+        cells = [
+            (
+                row["run"],
+                row["problem"],
+                f"{row['best']['speedup']:.2f}x",
+                str(row["measured"]),
+                f"{row['spent'].get('device_s', 0.0):.0f}",
+                row["state"].partition(":")[0],
             )
-        OUT.print(table)
+            for row in rows
+        ]
+        OUT.print(table(None, columns, cells, left=range(6), yields=0))
 
 
-def _state_of(log: Run) -> str:
-    """Whether a run is running, has ended, or was killed."""
-    if (pid := log.holder()) is not None:
+def _state_of(run: Run) -> str:
+    """Return whether a run is running, has ended, or was killed."""
+    if (pid := run.holder()) is not None:
         return f"running (process {pid})"
-    return log.state.ended or "unfinished: resume it"
+    return run.state.ended or "unfinished: resume it"
 
 
 @click.command()
@@ -305,35 +288,27 @@ def show(
         chosen = opened.kernel(log.find_kernel(kernel or "best"))
         if source:
             echo_source(chosen.source)
-        elif kernel is not None:
-            record = KernelRecord.of(log, chosen.id)
-            if as_json:
-                click.echo(json.dumps(record.facts()))
-                return
-            OUT.print(record.table())
-            OUT.print()
-            OUT.print(record.kernel.source, soft_wrap=True)
-        else:
+        elif kernel is None:
             _show_run(log, chosen, top, figure, as_json)
+        elif as_json:
+            click.echo(json.dumps(KernelRecord.of(log, chosen.id).facts()))
+        else:
+            OUT.print(KernelRecord.of(log, chosen.id).table())
+            OUT.print()
+            OUT.print(chosen.source, soft_wrap=True)
 
 
-def _show_run(log: Run, best: Kernel, top: int, figure: Path | None, as_json: bool) -> None:
-    state = log.state
-    file: Path | None = _best_file(log.store, log.name, best)
-    if file is not None and not (file.exists() and file.read_text() == best.source):
-        file = None
+def _show_run(run: Run, best: Kernel, top: int, figure: Path | None, as_json: bool) -> None:
+    file = _best_file(run.store, run.name, best)
+    is_written = file.exists() and file.read_text() == best.source
     if figure is not None:
-        draw_best_so_far({log.name: [best_so_far(log)]}, figure, f"Best so far, {log.name}")
+        draw_best_so_far({run.name: [best_so_far(run)]}, figure, f"Best so far, {run.name}")
+    _report(run, best, file if is_written else None, top, as_json)
     if as_json:
-        click.echo(json.dumps(_facts(log, best, file)))
         return
-    OUT.print(summary_table(state, f"Run {log.name}", best.parameters))
-    OUT.print(archive_table(state, top, log.store.kernel))
-    where = _shown(file) if file else f"kernelcast show {log.name} --source"
-    OUT.print(f"best kernel: {where}", soft_wrap=True)
-    if (pid := log.holder()) is not None:
+    if (pid := run.holder()) is not None:
         OUT.print(f"running: process {pid}")
-    elif state.ended is None:
-        OUT.print(f"unfinished: kernelcast resume {log.name}", soft_wrap=True)
+    elif run.state.ended is None:
+        OUT.print(f"unfinished: kernelcast resume {run.name}", soft_wrap=True)
     if figure is not None:
         OUT.print(f"figure: {_shown(figure)}", soft_wrap=True)
