@@ -148,7 +148,7 @@ def part_spec(
     if name == "llm":
         if not options.get("base_url") or not options.get("model"):
             raise SetupError(f"a language model as {kind} needs --base-url and --model")
-        if options.get("samples", 1) > 1:
+        if options.get("samples", 1) != 1:
             options.setdefault("temperature", 1.0)
     return ComponentSpec(name=name, options=options)
 

@@ -113,7 +113,7 @@ def forecast(
     pool = dataset.Pool(run.problem, anchor, reference_s, (candidate.name,), (rival,))
     asked = ask(spec, pool, target_device(device, anchor.language))
     (query,), (answer,) = asked.queries, asked.forecasts
-    bins = BINS[options["bins"]]
+    bins = BINS[spec.options.get("bins", options["bins"])]
     facts = _facts(answer, _decision(answer, query), bins)
     if price := getattr(asked.forecaster, "price", None):
         facts["usage"] |= {"priced": price.priced, "price_source": price.source}
@@ -121,7 +121,8 @@ def forecast(
         click.echo(json.dumps(facts))
         return
     is_asked = spec.name == "llm"
-    name = f"{spec.options['model']}, {options['ask']}" if is_asked else spec.name
+    way = spec.options.get("ask", options["ask"])
+    name = f"{spec.options['model']}, {way}" if is_asked else spec.name
     OUT.print(f"Forecast by {name} for {query.device.name} (not a measurement)", style="bold")
     _print_forecast(facts, bins, f"{candidate.name} against {reference.name}")
     note = asked.note
@@ -321,9 +322,10 @@ def _print_forecast(facts: dict[str, Any], bins: Bins, pair: str) -> None:
     OUT.print(f"A search would {_ADVICE[facts['decision']]} ({facts['decision_reason']})")
     usage = facts["usage"]
     if usage["input_tokens"]:
-        cost = f"${usage['usd']:.4f}" if usage["priced"] else "cost unknown"
+        cost = f"${usage['usd']:.4f}" if usage.get("priced") else "cost unknown"
+        source = f" ({usage['price_source']})" if "price_source" in usage else ""
         bound = "at most " if usage["unknown"] else ""
         OUT.print(
             f"{bound}{usage['input_tokens']:,} tokens read, {usage['output_tokens']:,} written, "
-            f"{cost} ({usage['price_source']}), {usage['seconds']:.1f} s"
+            f"{cost}{source}, {usage['seconds']:.1f} s"
         )

@@ -36,13 +36,13 @@ from kernelcast.report.judged import ranking_csv, ranking_report
 from kernelcast.report.terminal import echo_source
 from kernelcast.search import Search
 from kernelcast.store import Store
-from kernelcast.types import Budget, Device, Kernel, Language, Parameters
+from kernelcast.types import Budget, Device, Language
 
 _KEYS = ("seed", "forecaster", "backend", "policy", "strategy", "farm")
 
 
 @click.command()
-@click.argument("pool")
+@click.argument("path", metavar="POOL")
 @option("--reference", "What a folder's kernels are to be faster than.", EXISTING_FILE)
 @option("--problem", "Problem they solve (name or folder); of rows, part of its name.")
 @option("--device backend__device", "Device to rank for (default: the file's, or this CPU).")
@@ -75,7 +75,7 @@ _KEYS = ("seed", "forecaster", "backend", "policy", "strategy", "farm")
 @store_option
 @json_option
 def rank(
-    pool: str,
+    path: str,
     share: float | None,
     miss: float | None,
     top: int,
@@ -111,25 +111,26 @@ def rank(
         raise SetupError("--share and --miss both state the cut: give one of them")
     if measurements is not None and not measure:
         raise SetupError("-n says how many to measure: give --measure with it")
-    device = options["backend__device"]
-    taught = _history(pool, options.pop("history"), options.pop("trees"))
+    device, trees = options["backend__device"], options.pop("trees")
+    rows = [str(file) for file in (options.pop("history"), path) if str(file).endswith(".parquet")]
     stated = {key: options.pop(key) for key in ("problem", "reference", "restrict", "language")}
-    found = _read_pool(pool, device, **stated)
-    if measure and not found.problem.arguments:
+    pool = _read_pool(path, device, **stated)
+    if measure and not pool.problem.arguments:
         raise SetupError(
-            f"{found.problem.name!r} cannot be measured here, its inputs are not stated: "
+            f"{pool.problem.name!r} cannot be measured here, its inputs are not stated: "
             "give --problem with a problem folder (kernelcast init makes one)"
         )
-    target = _device(device or found.device, found)
+    target = _device(device or pool.device, pool)
     settings, model = read_options(options, implied="forecaster")
     if settings.get("forecaster", settings.get("forecaster.name", "trees")) == "trees":
-        settings = taught | settings
-    run = read_run(settings, problem=found.problem, model=model, known=_KEYS)
+        learnt = {"forecaster.model": str(trees)} if trees else {}
+        settings = {"forecaster.history": rows, **learnt, **settings}
+    run = read_run(settings, problem=pool.problem, model=model, known=_KEYS)
     # Kernels with equal forecasts are ordered by chance, not by name.
-    order = np.random.default_rng(run.spec.seed).permutation(len(found.kernels)).tolist()
-    kernels = tuple(found.kernels[at] for at in order)
+    order = np.random.default_rng(run.spec.seed).permutation(len(pool.kernels)).tolist()
+    kernels = tuple(pool.kernels[at] for at in order)
     spec = run.spec.components["forecaster"]
-    shuffled = replace(found, kernels=kernels)
+    shuffled = replace(pool, kernels=kernels)
     asked = ask(spec, shuffled, target, compiles=not no_compile, quiet=as_json)
     forecasts = [
         # A space holds its reference, which may be its fastest kernel: that is no objection.
@@ -138,7 +139,7 @@ def rank(
         else forecast
         for kernel, forecast in zip(kernels, asked.forecasts, strict=True)
     ]
-    ranking = Ranking.of([found.labels[at] for at in order], kernels, forecasts)
+    ranking = Ranking.of([pool.labels[at] for at in order], kernels, forecasts)
     if share is None and miss is None:
         miss = 0.05
     cut = ranking.cut(share=share, miss=miss)
@@ -146,13 +147,13 @@ def rank(
         echo_source(ranking_csv(ranking))
         return
     facts = {
-        "pool": pool,
-        "problem": found.problem.name,
+        "pool": path,
+        "problem": pool.problem.name,
         "device": target.name,
         "forecaster": asked.forecaster.name,
-        "kernels": len(found.kernels),
-        "known": len(found.known),
-        "left_out": list(found.left_out),
+        "kernels": len(pool.kernels),
+        "known": len(pool.known),
+        "left_out": list(pool.left_out),
         "compiled": asked.note,
     }
     report = ranking_report(ranking, cut, facts, top)
@@ -160,28 +161,21 @@ def rank(
         report.show(OUT, as_json=False)
     if measure:
         budget = Budget(measurements=cut.count if measurements is None else measurements)
-        measured = _measure(found, ranking, run.spec, budget, store, quiet=as_json)
+        measured = _measure(pool, ranking, run.spec, budget, store, quiet=as_json)
         report.facts["measured"] = measured
     if as_json:
         report.show(OUT, as_json=True)
 
 
-def _history(pool: str, history: Path | None, trees: Path | None) -> dict[str, Any]:
-    """Return the settings of the shipped forecaster: rows of other devices, and another model."""
-    rows = [str(path) for path in (history, pool) if path and str(path).endswith(".parquet")]
-    settings: dict[str, Any] = {"forecaster.history": rows}
-    return settings | ({} if trees is None else {"forecaster.model": str(trees)})
-
-
 def _read_pool(
-    pool: str,
+    name: str,
     device: str | None,
     problem: str | None,
     reference: Path | None,
     restrict: tuple[str, ...],
     language: Language,
 ) -> dataset.Pool:
-    path = Path(pool)
+    path = Path(name)
     if path.suffix == ".parquet":
         rows = dataset.matching(dataset.read_rows(path, columns=dataset.TRIED), problem)
         if device is None:
@@ -191,11 +185,11 @@ def _read_pool(
         return dataset.space_pool(path, restrictions=restrict, language=language, device=device)
     if path.is_dir() and not (path / "problem.toml").exists():
         return dataset.folder_pool(path, reference, load_problem(problem) if problem else None)
-    return dataset.template_pool(load_problem(pool))
+    return dataset.template_pool(load_problem(name))
 
 
 def _device(name: str | None, pool: dataset.Pool) -> Device:
-    """A known device with its figures; rows and caches may name one of which no more is known."""
+    """Return a known device with its figures, or for rows and caches one by its name alone."""
     if name is None or pool.device is None:
         return target_device(name, pool.problem.language)
     return catalogue().get(name) or Device(
@@ -213,33 +207,26 @@ def _measure(
     pool: dataset.Pool, ranking: Ranking, spec: RunSpec, budget: Budget, store: str, *, quiet: bool
 ) -> dict[str, Any]:
     """Measure the pool best first; each measurement changes what is measured next."""
-    wanted = [_member(ranked.kernel) for ranked in ranking.members if not ranked.is_ruled_out]
+    # The problem's template renders a configuration when its turn comes.
+    wanted = [
+        ranked.kernel if ranked.kernel.parameters is None else ranked.kernel.parameters
+        for ranked in ranking.members
+        if not ranked.is_ruled_out
+    ]
     if not wanted:
         raise SetupError("nothing is measured: no kernel of the pool is worth it, see why above")
-    parts = replace(
-        Parts.build(spec.components, pool.problem.language),
-        proposer=PoolProposer(wanted, ordered=True),
-    )
+    built = Parts.build(spec.components, pool.problem.language)
+    parts = replace(built, proposer=PoolProposer(wanted, ordered=True))
     with Store.open(store) as opened:
         live = Search(pool.problem, parts, opened, spec=spec)
-        title = f"{pool.problem.name} ({live.name})"
-        result = run_watched(live, budget, title, quiet=quiet)
-        label = next(
-            (each.label for each in ranking.members if _same(each.kernel, result.kernel)),
-            "the reference itself",
-        )
-        if not quiet:
-            OUT.print(summary_table(result.state, f"Run {result.run}"))
-            OUT.print(f"fastest: {label} (kernelcast show {result.run} --kernel)")
-        return {"run": result.run, "fastest": label, **summary(result.state)}
-
-
-def _member(kernel: Kernel) -> Kernel | Parameters:
-    """A configuration is rendered by the problem's template when its turn comes."""
-    return kernel if kernel.parameters is None else kernel.parameters
-
-
-def _same(ranked: Kernel, measured: Kernel) -> bool:
-    if ranked.parameters is None:
-        return ranked.id == measured.id
-    return ranked.parameters == measured.parameters
+        result = run_watched(live, budget, f"{pool.problem.name} ({live.name})", quiet=quiet)
+    best = result.kernel
+    fastest = "the reference itself"
+    for ranked in reversed(ranking.members):
+        is_best = ranked.kernel.parameters and ranked.kernel.parameters == best.parameters
+        if is_best or ranked.kernel.id == best.id:
+            fastest = ranked.label
+    if not quiet:
+        OUT.print(summary_table(result.state, f"Run {result.run}"))
+        OUT.print(f"fastest: {fastest} (kernelcast show {result.run} --kernel)")
+    return {"run": result.run, "fastest": fastest, **summary(result.state)}
