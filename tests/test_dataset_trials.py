@@ -17,7 +17,7 @@ def searched(step: int, log2: float | None, key: str, **values: object) -> datas
         "search_id": "s",
         "step": step,
         "candidate_id": key,
-        "candidate_source": f"def f():\n    return '{key}'\n",
+        "candidate_source": f"def f():\n    return {int(key.encode().hex(), 16)}\n",
         "log2_speedup": log2,
         "status": "ok" if log2 is not None else FailureKind.CRASH,
     }

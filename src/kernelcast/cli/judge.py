@@ -62,18 +62,18 @@ _TYPICAL_OUTPUT_TOKENS = 2000
     multiple=True,
     default=("trees",),
     show_default=True,
-    help="Who is judged (repeat to compare); beside llm always trees.",
+    help="Forecaster to judge (repeat to compare); llm is compared with trees.",
 )
 @click.option(
     "--anchor",
     type=click.Choice(get_args(dataset.Anchor)),
     default="best",
     show_default=True,
-    help="In a recorded search: forecast against the best so far, or always the reference.",
+    help="Anchor in a recorded search: the best so far, or always the reference.",
 )
 @click.option("--problem", help="Only problems whose name contains this.")
-@click.option("--limit", type=click.IntRange(min=1), help="Only so many kernels, drawn at random.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the draw.")
+@click.option("--limit", type=click.IntRange(min=1), help="Number of kernels to draw at random.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draw.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -98,12 +98,12 @@ def evaluate_forecasters(
 ) -> None:
     """Judge forecasters on recorded kernels (ROWS, a Parquet file): no hardware is touched.
 
-    Each recorded search is gone through in its order: the forecaster is asked about a kernel,
-    then told what came of it. Kernels that belong to no search are asked all at once. Intervals
-    are 95%, over problems drawn with replacement.
+    A recorded search is replayed in its order: the forecaster forecasts a kernel, then learns its
+    outcome. Kernels that belong to no search are forecast all at once. Intervals are 95%, over
+    problems drawn with replacement.
 
-    A language model is asked after an estimate of the cost and your consent. Its answers are kept
-    as they come: started again, the command goes on where it stopped, and pays for nothing twice.
+    A language model is asked after an estimate of the cost and your consent. Its answers are kept:
+    the same command continues where it stopped, and pays for nothing twice.
 
     \b
     Examples:
@@ -207,17 +207,29 @@ def _estimate(forecaster: LlmForecaster, queries: Sequence[Query]) -> str:
     multiple=True,
     default=("measure_all", "selective"),
     show_default=True,
-    help="What is compared (repeat to compare).",
+    help="Policy to judge (repeat to compare).",
 )
-@click.option("--forecaster", default="trees", show_default=True, help="Who predicts.")
+@click.option("--forecaster", default="trees", show_default=True, help="Forecaster.")
 @click.option("--problem", help="Only problems whose name contains this.")
 @click.option("--device", help="Only devices whose name contains this.")
 @click.option(
-    "--measurements", "-n", default=50, show_default=True, help="Measurements a recorded space."
+    "--measurements",
+    "-n",
+    default=50,
+    show_default=True,
+    help="Measurements per recorded space.",
 )
-@click.option("--seeds", default=3, show_default=True, help="Runs an arm and recorded space.")
-@click.option("--limit", type=click.IntRange(min=1), help="Only the first so many recordings.")
-@click.option("--figure", type=click.Path(path_type=Path), help="Draw found against measured.")
+@click.option("--seeds", default=3, show_default=True, help="Runs per policy on a recorded space.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    help="Number of recordings.",
+)
+@click.option(
+    "--figure",
+    type=click.Path(path_type=Path),
+    help="PNG file to draw.",
+)
 @model_options
 @json_option
 def replay(
@@ -236,8 +248,8 @@ def replay(
     """Compare policies on what was recorded (ROWS, a Parquet file): no hardware is touched.
 
     Recorded spaces (tuned kernels) are searched with a budget of measurements. Recorded searches
-    (kernels in the order they were written) are gone through once: each kernel is measured or
-    not, and what was proposed does not depend on it.
+    (kernels in the order they were written) are replayed once: the policy decides for each kernel
+    whether to measure it; the proposals do not depend on that.
 
     \b
     Examples:

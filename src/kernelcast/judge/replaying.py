@@ -97,8 +97,8 @@ def replay_space(
     search = _search(store, name, recording, arm, proposer or PoolProposer(members), seed)
     if until_best:
         search.callbacks.append(_UntilBest(search, recording))
-    budget = Budget(measurements=measurements)
-    return _replayed("space", search, recording, arm, budget, recording.best_s, len(members))
+    search.run(Budget(measurements=measurements))
+    return _replayed("space", search, recording, arm, recording.best_s, len(members))
 
 
 class _UntilBest:
@@ -139,7 +139,8 @@ def replay_search(
     best_s = min(time for time in (*times, _reference_s(recording)) if time is not None)
     proposer = PoolProposer(members, ordered=True)
     search = _search(store, name, recording, arm, proposer, seed, streamed=True)
-    return _replayed("search", search, recording, arm, Budget(), best_s, len(members))
+    search.run(Budget())
+    return _replayed("search", search, recording, arm, best_s, len(members))
 
 
 def summarise(runs: Sequence[Replayed]) -> dict[str, dict[str, float]]:
@@ -199,11 +200,9 @@ def _replayed(
     search: Search,
     recording: Recording,
     arm: Arm,
-    budget: Budget,
     best_s: float,
     offered: int,
 ) -> Replayed:
-    state = search.run(budget).state
     optimum = math.log2(_reference_s(recording) / best_s)
     return Replayed(
         arm=arm.name,
@@ -212,8 +211,8 @@ def _replayed(
         seed=search.spec.seed,
         curve=tuple(2.0 ** (best - optimum) for best in best_so_far(search.log)),
         offered=offered,
-        measured=state.measured,
-        device_s=state.spent.get(Resource.DEVICE_S, 0.0),
+        measured=search.state.measured,
+        device_s=search.state.spent.get(Resource.DEVICE_S, 0.0),
     )
 
 

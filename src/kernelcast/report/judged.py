@@ -136,38 +136,27 @@ def comparison_report(
         }
         for arm in comparison.challengers
     }
-    found = table(
-        f"{plan.problem.name} on {device}, equal measurements "
-        f"({seeds} of {plan.seeds} seeds, {plan.measurements} measurements)",
-        ("arm", "best speedup", f"over {against}", "won, tied, lost", "considered"),
-    )
-    spent = table(
-        f"total cost a run, the device at ${device_usd_per_hour:g} an hour",
-        (
-            *("arm", "device s", "forecasts $", "proposals $", "total $"),
-            f"over {against} at equal $",
-        ),
-    )
+    found, spent = [], []
     for arm, facts in arms.items():
         pair = pairs.get(arm, {})
         equal, priced = pair.get("equal_measurements", {}), pair.get("equal_cost", {})
         best = facts["geometric_mean"]
-        found.add_row(
-            arm,
-            "" if best is None else f"{best:.3f}x",
-            _ratio(equal),
-            f"{equal['won']}, {equal['tied']}, {equal['lost']}" if equal else "",
-            f"{facts['considered'] / max(1, seeds):.0f}",
-        )
+        counts = f"{equal['won']}, {equal['tied']}, {equal['lost']}" if equal else ""
+        considered = f"{facts['considered'] / max(1, seeds):.0f}"
+        speedup = "" if best is None else f"{best:.3f}x"
+        found.append((arm, speedup, _ratio(equal), counts, considered))
+        usd = [f"{facts[name]:.4f}" for name in ("forecast_usd", "proposal_usd", "total_usd")]
         bound = "at most " if facts["cost_is_an_upper_bound"] else ""
-        spent.add_row(
-            arm,
-            f"{facts['device_s']:.1f}",
-            f"{facts['forecast_usd']:.4f}",
-            f"{facts['proposal_usd']:.4f}",
-            f"{bound}{facts['total_usd']:.4f}",
-            _ratio(priced),
-        )
+        usd[-1] = f"{bound}{usd[-1]}"
+        spent.append((arm, f"{facts['device_s']:.1f}", *usd, _ratio(priced)))
+    columns = ("arm", "best speedup", f"over {against}", "won, tied, lost", "considered")
+    dollars = ("forecasts $", "proposals $", "total $", f"over {against} at equal $")
+    measured = f"{seeds} of {plan.seeds} seeds, {plan.measurements} measurements"
+    price = f"the device at ${device_usd_per_hour:g} an hour"
+    tables = [
+        table(f"{plan.problem.name} on {device}, equal measurements ({measured})", columns, found),
+        table(f"total cost a run, {price}", ("arm", "device s", *dollars), spent),
+    ]
     verdicts = [
         Text(f"at {where.replace('_', ' ')}: {pair[where]['verdict']}", style="bold")
         for pair in pairs.values()
@@ -184,7 +173,7 @@ def comparison_report(
         "arms": arms,
         "pairs": list(pairs.values()),
     }
-    return Report(facts, [found, spent, *verdicts])
+    return Report(facts, [*tables, *verdicts])
 
 
 def _arm_facts(comparison: Comparison, arm: str, device_usd_per_hour: float) -> dict[str, Any]:
