@@ -287,7 +287,7 @@ def test_the_candidate_is_a_difference_where_that_is_shorter() -> None:
     source = canonical_source(golden.CANDIDATE, "cuda", "row_sum").strip()
     assert "As a difference from the anchor:\n@@" in candidate
     assert "\n-  for (long long v7" in candidate
-    assert "\n+  for (int v8" in candidate
+    assert "\n+  for (int v7" in candidate
     assert len(candidate) < len(source)
     ((_, short),) = requests(query())
     assert short.endswith(canonical_source(CANDIDATE, "cpp", "kernel").strip())
