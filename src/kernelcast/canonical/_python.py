@@ -12,7 +12,6 @@ import ast
 import re
 import warnings
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 
 from kernelcast.canonical._c import numbered_c, reduce_c
 from kernelcast.canonical._lexer import PY_TOKEN, STANDS_IN, lex_c, print_c, readable
@@ -57,7 +56,7 @@ def plain_python(source: str) -> str:
     """The module without comments, docstrings and layout, under its own names."""
     cleaned = _cleaned(source)
     try:
-        return ast.unparse(_plain(cleaned)) + "\n"
+        return ast.unparse(_tidied(cleaned)) + "\n"
     except _UNREADABLE:
         return cleaned
 
@@ -66,9 +65,8 @@ def reduce_python(source: str, entry: str | None = None) -> str:
     """The canonical module; `entry` is the name by which the problem calls it."""
     cleaned = _cleaned(source)
     try:
-        tree = _parsed(cleaned)
+        tree = _tidied(cleaned)
         roots = _roots(tree, entry)
-        _Tidy().visit(tree)
         for _ in range(_MOST_ROUNDS):
             if not _prune(tree, roots):
                 break
@@ -83,48 +81,33 @@ def reduce_python(source: str, entry: str | None = None) -> str:
 
 
 def numbered_python(source: str) -> str:
-    """The module with numbers for the names it binds and nothing outside can use.
+    """The module with numbers for the variables that nothing but their functions can mean.
 
     Comments, docstrings and layout are gone, in C++ that it carries as well.
     """
     cleaned = _cleaned(source)
     try:
-        tree = _plain(cleaned)
+        tree = _tidied(cleaned)
+        own = _bound(tree) - vocabulary("python").names - _module_names(tree)
         for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and _is_c(node.value):
-                node.value = " ".join(numbered_c(lex_c(str(node.value)), vocabulary("hip")))
-        own = _bound(tree) - _visible(tree) - vocabulary("python").names
+            match node:
+                case ast.Constant(value=str() as text):
+                    if _is_c(text):
+                        node.value = "\0".join(numbered_c(lex_c(text), vocabulary("hip")))
+                    own.discard(text)
+                case ast.arg(arg=name) | ast.Attribute(attr=name) | ast.keyword(arg=str() as name):
+                    own.discard(name)
+                case ast.Global(names=names) | ast.Nonlocal(names=names):
+                    own.difference_update(names)
+                case ast.Name(id=name) if name in _REFLECTION:
+                    return ast.unparse(tree)
         numbers = Numbers()
         for node in ast.walk(tree):
-            for part in ("id", "arg", "name", "rest"):
-                name = getattr(node, part, None)
-                if name in own and not isinstance(node, ast.keyword | ast.alias):
-                    setattr(node, part, numbers.of(name, "\0"))
+            if isinstance(node, ast.Name) and node.id in own:
+                node.id = numbers.of(node.id, "\0")
         return ast.unparse(tree)
     except _UNREADABLE:
         return cleaned
-
-
-def _visible(tree: ast.Module) -> set[str]:
-    """The names by which something outside, a keyword or a text may mean a part of the module."""
-    found = {*_ENTRIES, *_BESIDE_ENTRIES}
-    is_open = found.isdisjoint(_module_names(tree))
-    is_reflected = False
-    for node in ast.walk(tree):
-        match node:
-            case ast.Attribute(attr=name) | ast.keyword(arg=str() as name):
-                found.add(name)
-            case ast.Constant(value=str() as name) if name.isidentifier():
-                found.add(name)
-            case ast.Name(id=name) if name in _REFLECTION:
-                is_reflected = True
-            case ast.Global(names=names) | ast.Nonlocal(names=names):
-                found.update(names)
-    for statement in tree.body:
-        if isinstance(statement, _DEFINITIONS) and (is_open or statement.name in found):
-            arguments = {node.arg for node in ast.walk(statement) if isinstance(node, ast.arg)}
-            found |= {statement.name, *arguments}
-    return found | _bound(tree) if is_reflected else found
 
 
 def _cleaned(source: str) -> str:
@@ -136,21 +119,12 @@ def _cleaned(source: str) -> str:
     )
 
 
-def _parsed(cleaned: str) -> ast.Module:
+def _tidied(cleaned: str) -> ast.Module:
+    """The syntax tree without what has no effect."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # doubtful escapes in the strings of a kernel
-        return ast.parse(cleaned)
-
-
-def _plain(cleaned: str) -> ast.Module:
-    """The tree without docstrings."""
-    tree = _parsed(cleaned)
-    for node in ast.walk(tree):
-        for branch in _BLOCKS:
-            statements = getattr(node, branch, None)
-            if isinstance(statements, list) and statements:
-                kept = [statement for statement in statements if not _is_docstring(statement)]
-                setattr(node, branch, kept or [ast.Pass()])
+        tree = ast.parse(cleaned)
+    _Tidy().visit(tree)
     return tree
 
 
@@ -174,14 +148,6 @@ def _numbered_text(cleaned: str) -> str:
     return PY_TOKEN.sub(write, cleaned)
 
 
-def _is_docstring(statement: ast.stmt) -> bool:
-    match statement:
-        case ast.Pass() | ast.Expr(value=ast.Constant(value=str() | bytes())):
-            return True
-        case _:
-            return False
-
-
 def _is_literal(node: ast.expr | None) -> bool:
     match node:
         case ast.Constant():
@@ -198,13 +164,6 @@ def _is_literal(node: ast.expr | None) -> bool:
             return _is_literal(left) and _is_literal(right)
         case _:
             return False
-
-
-def _holds_text(node: ast.AST) -> bool:
-    return any(
-        isinstance(part, ast.Constant) and isinstance(part.value, str | bytes)
-        for part in ast.walk(node)
-    )
 
 
 def _root_name(node: ast.expr) -> str:
@@ -245,25 +204,13 @@ def _imports(tree: ast.AST) -> dict[str, str]:
 
 
 def _bound(part: ast.AST) -> set[str]:
-    """The names that a part of the tree binds, but for imports."""
-    found: set[str] = set()
-    for node in ast.walk(part):
-        match node:
-            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
-                found.add(name)
-            case (
-                ast.FunctionDef(name=name)
-                | ast.AsyncFunctionDef(name=name)
-                | ast.ClassDef(name=name)
-                | ast.ExceptHandler(name=str() as name)
-                | ast.MatchAs(name=str() as name)
-                | ast.MatchStar(name=str() as name)
-                | ast.MatchMapping(rest=str() as name)
-            ):
-                found.add(name)
-            case ast.Global(names=names) | ast.Nonlocal(names=names):
-                found.update(names)
-    return found
+    """The variables and parameters of a part of the tree."""
+    return {
+        str(getattr(node, "id", None) or getattr(node, "arg", None))
+        for node in ast.walk(part)
+        if isinstance(node, ast.arg)
+        or (isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
+    }
 
 
 def _module_names(tree: ast.Module) -> set[str]:
@@ -274,13 +221,10 @@ def _module_names(tree: ast.Module) -> set[str]:
         node = todo.pop()
         if isinstance(node, _DEFINITIONS):
             found.add(node.name)
-        elif isinstance(node, ast.stmt) and any(hasattr(node, branch) for branch in _BLOCKS):
-            todo += ast.iter_child_nodes(node)
         else:
-            found |= _bound(node)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Global):
-            found.update(node.names)
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+                found.add(node.id)
+            todo += ast.iter_child_nodes(node)
     return found
 
 
@@ -357,121 +301,89 @@ def _roots(tree: ast.Module, entry: str | None) -> frozenset[str] | None:
     return frozenset(bound & (_ENTRIES | _BESIDE_ENTRIES)) if bound & _ENTRIES else None
 
 
-@dataclass
-class _Mentions:
-    """What a part of the tree reads: names, and attributes but those of imported modules."""
+def _mentions(part: ast.AST, imports: Collection[str]) -> set[str]:
+    """The names that a part of the tree reads, and the attributes but those of imports."""
+    found: set[str] = set()
+    for node in ast.walk(part):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()) | ast.AugAssign(target=ast.Name(id=name)):
+                found.add(name)
+            case ast.Attribute(attr=name, ctx=ast.Load()):
+                if _root_name(node) not in imports:
+                    found.add(name)
+            case ast.AugAssign(target=ast.Attribute(attr=name)):
+                found.add(name)
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                found.update(names)
+            case ast.Call(func=func, args=[_, name, *_]):
+                if _last_name(func) in _TAKES_ATTRIBUTE_NAME:
+                    # A computed name may mean any attribute.
+                    found.add(str(name.value) if isinstance(name, ast.Constant) else _ANY)
+    return found
 
-    names: set[str] = field(default_factory=set)
-    attributes: set[str] = field(default_factory=set)
 
-    @classmethod
-    def of(cls, part: ast.AST, imports: Collection[str]) -> _Mentions:
-        found = cls()
-        for node in ast.walk(part):
-            match node:
-                case ast.Name(id=name, ctx=ast.Load()) | ast.AugAssign(target=ast.Name(id=name)):
-                    found.names.add(name)
-                case ast.Attribute(attr=name, ctx=ast.Load()):
-                    if _root_name(node) not in imports:
-                        found.attributes.add(name)
-                case ast.AugAssign(target=ast.Attribute(attr=name)):
-                    found.attributes.add(name)
-                case ast.Global(names=names) | ast.Nonlocal(names=names):
-                    found.names.update(names)
-                case ast.Call(func=func, args=[_, name, *_]):
-                    if _last_name(func) in _TAKES_ATTRIBUTE_NAME:
-                        # A computed name may mean any attribute.
-                        found.attributes.add(
-                            str(name.value) if isinstance(name, ast.Constant) else _ANY
-                        )
-        return found
+def _declared(statement: ast.stmt, imports: Collection[str]) -> set[str]:
+    """The names without which a statement does nothing: of a definition or of literals."""
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=value):
+            is_own = isinstance(target, ast.Name) or _root_name(target) not in imports
+            is_name = isinstance(target, ast.Name | ast.Attribute)
+            return {_last_name(target)} if is_name and is_own and _is_literal(value) else set()
+        case _:
+            return set()
 
 
 def _prune(tree: ast.Module, roots: frozenset[str] | None) -> bool:
     """Drop what nothing mentions; whether there was anything."""
     imports = _imports(tree)
-    parts = {id(statement): _Mentions.of(statement, imports) for statement in tree.body}
+    parts = {id(statement): _mentions(statement, imports) for statement in tree.body}
     changed = False
     if roots is not None:
-        live = _reached(tree, roots, parts)
+        live = _reached(tree, roots, parts, imports)
         changed = len(live) < len(tree.body)
         tree.body = [statement for statement in tree.body if id(statement) in live]
-    seen = _Mentions(
-        set().union(*(parts[id(statement)].names for statement in tree.body)),
-        set().union(*(parts[id(statement)].attributes for statement in tree.body)),
-    )
-    todo: list[tuple[ast.AST, bool]] = [(tree, False)]
-    while todo:
-        node, is_inside = todo.pop()
-        is_inside = is_inside or isinstance(node, _DEFINITIONS)
-        for branch in _BLOCKS:
+    mentioned = set().union(*(parts[id(statement)] for statement in tree.body), _INHERITED)
+    for node in ast.walk(tree):
+        for branch in _BLOCKS if node is not tree and _ANY not in mentioned else ():
             statements = getattr(node, branch, None)
             if not isinstance(statements, list):
                 continue
-            in_class = isinstance(node, ast.ClassDef)
             kept = [
                 statement
                 for statement in statements
-                if not _is_unused(statement, seen, imports, in_class=in_class, is_inside=is_inside)
+                if not (names := _declared(statement, imports))
+                or any(name in mentioned or name.startswith("__") for name in names)
             ]
             if len(kept) < len(statements):
-                needs_body = branch != "orelse" and node is not tree
-                setattr(node, branch, kept or ([ast.Pass()] if needs_body else []))
+                setattr(node, branch, kept or ([] if branch == "orelse" else [ast.Pass()]))
                 changed = True
-        todo += [(child, is_inside) for child in ast.iter_child_nodes(node)]
     return changed
 
 
-def _reached(tree: ast.Module, roots: frozenset[str], parts: dict[int, _Mentions]) -> set[int]:
+def _reached(
+    tree: ast.Module,
+    roots: frozenset[str],
+    parts: dict[int, set[str]],
+    imports: Collection[str],
+) -> set[int]:
     by_name: dict[str, list[ast.stmt]] = {}
     todo: list[ast.stmt] = []
     for statement in tree.body:
-        match statement:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                names = {statement.name}
-            case ast.Assign(value=value) | ast.AnnAssign(value=value) if _is_literal(value):
-                names = _bound(statement)
-            case _:
-                names = set()
+        names = _declared(statement, imports)
         for name in names:
             by_name.setdefault(name, []).append(statement)
         if not names or not roots.isdisjoint(names):
             todo.append(statement)
     live = {id(statement) for statement in todo}
     while todo:
-        for name in parts[id(todo.pop())].names & by_name.keys():
+        for name in parts[id(todo.pop())] & by_name.keys():
             for statement in by_name.pop(name):
                 if id(statement) not in live:
                     live.add(id(statement))
                     todo.append(statement)
     return live
-
-
-def _is_unused(
-    statement: ast.stmt,
-    seen: _Mentions,
-    imports: Collection[str],
-    *,
-    in_class: bool,
-    is_inside: bool,
-) -> bool:
-    match statement:
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-            if not in_class:
-                return is_inside and name not in seen.names
-            is_own = not name.startswith("__") and name not in _INHERITED
-            return is_own and not {name, _ANY} & seen.attributes
-        case (
-            ast.Assign(targets=[target], value=value)
-            | ast.AnnAssign(target=target, value=ast.expr() as value)
-        ) if _is_literal(value) and _holds_text(value):
-            match target:
-                case ast.Name(id=name):
-                    is_member = in_class and (name[:2] == "__" or {name, _ANY} & seen.attributes)
-                    return is_inside and not is_member and name not in seen.names
-                case ast.Attribute(attr=name):
-                    return _root_name(target) not in imports and not {name, _ANY} & seen.attributes
-    return False
 
 
 # ---- C++ in strings ------------------------------------------------------------------------------
@@ -662,7 +574,7 @@ class _Names:
         """Python that the module carries as text; "" for any other text."""
         if _PYTHON_MARKS.search(text):
             try:
-                tree = _plain(_cleaned(text))
+                tree = _tidied(_cleaned(text))
                 _Names(tree, self.kept, self.exported).visit(tree)
                 return ast.unparse(tree)
             except _UNREADABLE:
