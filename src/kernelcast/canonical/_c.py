@@ -558,7 +558,7 @@ class _Names:
             name
             for program in programs
             for item in program.items
-            for name in item.names
+            for name in item.names - _TAKES_CODE
             if program.alive[item.start]
         }
         """Names of the program's own, even if a library has them as well."""
@@ -665,8 +665,8 @@ class _Names:
                 before = at - 1
                 while before > item.start and texts[before] in _QUALIFIERS:
                     before -= 1
-                is_plain = texts[at] not in _TYPES | _QUALIFIERS | _SPECIFIERS
-                if texts[before] in _TYPES and is_plain and texts[at + 1 : at + 2] != ["("]:
+                is_name = at + 1 < item.stop and texts[at + 1] in _AFTER_NAME | {")"}
+                if texts[before] in _TYPES and is_name and texts[at] not in _TYPES:
                     found.add(texts[at])
         return found
 

@@ -45,6 +45,7 @@ _ALIASES = {
 }
 _DEFINED = re.compile(r"^(?:class|def) (\w+)\b", re.MULTILINE)
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F_]+|0[oObB][0-7_]+|[\d_.]+(?:[eE][+-]?[\d_]+)?[jJ]?\Z")
+_MARK = re.compile(f"{STANDS_IN}\\d+{STANDS_IN}\\Z")
 _BLOCKS = ("body", "orelse", "finalbody")
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -66,11 +67,12 @@ def reduce_python(source: str, entry: str | None = None) -> str:
     cleaned = _cleaned(source)
     try:
         tree = _tidied(cleaned)
-        roots = _roots(tree, entry)
+        imports = _imports(tree)
+        roots = _roots(tree, entry, imports)
         for _ in range(_MOST_ROUNDS):
-            if not _prune(tree, roots):
+            if not _prune(tree, roots, imports):
                 break
-        exported, sources = _reduce_embedded(tree)
+        exported, sources = _reduce_embedded(tree, imports)
         _Names(tree, roots or frozenset(), exported).visit(tree)
         text = ast.unparse(tree) + "\n"
     except _UNREADABLE:
@@ -89,7 +91,7 @@ def numbered_python(source: str) -> str:
     try:
         tree = _tidied(cleaned)
         own = _bound(tree) - vocabulary("python").names - _module_names(tree)
-        for node in ast.walk(tree):
+        for node in _nodes(tree):
             match node:
                 case ast.Constant(value=str() as text):
                     if _is_c(text):
@@ -102,7 +104,7 @@ def numbered_python(source: str) -> str:
                 case ast.Name(id=name) if name in _REFLECTION:
                     return ast.unparse(tree)
         numbers = Numbers()
-        for node in ast.walk(tree):
+        for node in _nodes(tree):
             if isinstance(node, ast.Name) and node.id in own:
                 node.id = numbers.of(node.id, "\0")
         return ast.unparse(tree)
@@ -189,10 +191,22 @@ def _arguments(node: _Function | ast.Lambda) -> list[ast.arg]:
     return [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, rest)]
 
 
+def _nodes(part: ast.AST) -> list[ast.AST]:
+    """A part of the tree and all that is in it, faster than `ast.walk`."""
+    found = [part]
+    for node in found:
+        for value in vars(node).values():
+            if isinstance(value, list):
+                found += [item for item in value if isinstance(item, ast.AST)]
+            elif isinstance(value, ast.AST):
+                found.append(value)
+    return found
+
+
 def _imports(tree: ast.AST) -> dict[str, str]:
     """The names that imports bind, with the paths of what they stand for."""
     found: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 root = alias.name.partition(".")[0]
@@ -207,7 +221,7 @@ def _bound(part: ast.AST) -> set[str]:
     """The variables and parameters of a part of the tree."""
     return {
         str(getattr(node, "id", None) or getattr(node, "arg", None))
-        for node in ast.walk(part)
+        for node in _nodes(part)
         if isinstance(node, ast.arg)
         or (isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
     }
@@ -289,14 +303,14 @@ class _Tidy(ast.NodeTransformer):
 # ---- reachability --------------------------------------------------------------------------------
 
 
-def _roots(tree: ast.Module, entry: str | None) -> frozenset[str] | None:
+def _roots(tree: ast.Module, entry: str | None, imports: Collection[str]) -> frozenset[str] | None:
     """The names by which the module is used; None if it does not say."""
-    bound = _module_names(tree) | _imports(tree).keys()
+    bound = _module_names(tree) | {*imports}
     if entry in bound:
         return frozenset({str(entry), "LAUNCH"})
     if not bound & _ENTRIES:
         # The entry may be in a source that the module executes.
-        texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+        texts = (node.value for node in _nodes(tree) if isinstance(node, ast.Constant))
         bound |= {name for text in texts for name in _DEFINED.findall(str(text))}
     return frozenset(bound & (_ENTRIES | _BESIDE_ENTRIES)) if bound & _ENTRIES else None
 
@@ -304,7 +318,7 @@ def _roots(tree: ast.Module, entry: str | None) -> frozenset[str] | None:
 def _mentions(part: ast.AST, imports: Collection[str]) -> set[str]:
     """The names that a part of the tree reads, and the attributes but those of imports."""
     found: set[str] = set()
-    for node in ast.walk(part):
+    for node in _nodes(part):
         match node:
             case ast.Name(id=name, ctx=ast.Load()) | ast.AugAssign(target=ast.Name(id=name)):
                 found.add(name)
@@ -335,9 +349,8 @@ def _declared(statement: ast.stmt, imports: Collection[str]) -> set[str]:
             return set()
 
 
-def _prune(tree: ast.Module, roots: frozenset[str] | None) -> bool:
+def _prune(tree: ast.Module, roots: frozenset[str] | None, imports: Collection[str]) -> bool:
     """Drop what nothing mentions; whether there was anything."""
-    imports = _imports(tree)
     parts = {id(statement): _mentions(statement, imports) for statement in tree.body}
     changed = False
     if roots is not None:
@@ -345,7 +358,7 @@ def _prune(tree: ast.Module, roots: frozenset[str] | None) -> bool:
         changed = len(live) < len(tree.body)
         tree.body = [statement for statement in tree.body if id(statement) in live]
     mentioned = set().union(*(parts[id(statement)] for statement in tree.body), _INHERITED)
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         for branch in _BLOCKS if node is not tree and _ANY not in mentioned else ():
             statements = getattr(node, branch, None)
             if not isinstance(statements, list):
@@ -389,13 +402,14 @@ def _reached(
 # ---- C++ in strings ------------------------------------------------------------------------------
 
 
-def _reduce_embedded(tree: ast.Module) -> tuple[dict[str, str], dict[str, str]]:
+def _reduce_embedded(
+    tree: ast.Module, imports: Collection[str]
+) -> tuple[dict[str, str], dict[str, str]]:
     """Reduce the C++ in strings; renamed functions, and printed text by the mark left for it."""
-    imports = _imports(tree)
     found: list[ast.Constant | ast.JoinedStr] = []
     inside: set[int] = set()
     wanted: set[str] = set()
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         match node:
             case ast.JoinedStr(values=parts):
                 if any(isinstance(part, ast.Constant) and _is_c(part.value) for part in parts):
@@ -470,108 +484,85 @@ class _Names:
 
     def __init__(self, tree: ast.Module, kept: frozenset[str], exported: dict[str, str]) -> None:
         self.words = vocabulary("python")
-        self.kept = kept
+        self.kept = kept | {"self", "cls"}
         self.exported = exported
         self.numbers = Numbers()
         self.home = ""
         self.bound: set[str] = set()
-        self.imports: dict[str, str] = {}
-        self.module = _module_names(tree)
-        self.functions: dict[str, set[str]] = {}
-        self.classes: set[str] = set()
+        self.prefixes = dict.fromkeys(_module_names(tree), "g")
+        """Names with one number in the whole module."""
         self.launched: set[str] = set()
+        """Parameters of functions that a launch may name in texts and keywords."""
         self.attributes: set[str] = set()
         self.keywords: set[str] = set()
         self._survey(tree)
-        self._name_imports(tree)
-
-    def _survey(self, tree: ast.Module) -> None:
-        for node in ast.walk(tree):
-            match node:
-                case ast.FunctionDef() | ast.AsyncFunctionDef():
-                    names = {argument.arg for argument in _arguments(node)} - {"self", "cls"}
-                    self.functions.setdefault(node.name, set()).update(names)
-                    if "jit" in " ".join(map(ast.unparse, node.decorator_list)):
-                        self.launched |= names
-                case ast.ClassDef(name=name, body=body):
-                    self.classes.add(name)
-                    for statement in body:
-                        if isinstance(statement, _DEFINITIONS):
-                            self.attributes.add(statement.name)
-                            if isinstance(statement, _Function) and statement.name == "__init__":
-                                names = {argument.arg for argument in _arguments(statement)[1:]}
-                                self.functions.setdefault(name, set()).update(names)
-                        else:
-                            self.attributes |= _bound(statement)
-                case ast.Attribute(attr=name, ctx=ast.Store(), value=ast.Name(id="self")):
-                    self.attributes.add(name)
-                case ast.Call(args=[ast.Constant(value=str() as name), *_], func=func):
-                    if _last_name(func) in _TAKES_ATTRIBUTE_NAME:
-                        self.attributes.add(name)
-        self.attributes -= _INHERITED
-        self.attributes = {name for name in self.attributes if not name.startswith("__")}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call):
-                self.keywords |= {
-                    keyword.arg
-                    for keyword in node.keywords
-                    if keyword.arg and self._is_own(keyword, node)
-                }
-
-    def _is_own(self, keyword: ast.keyword, call: ast.Call) -> bool:
-        """Whether a keyword names a parameter of a function that the module defines."""
-        called = [_last_name(call.func)]
-        # `functools.partial(f, x=1)` takes the parameters of `f`.
-        called += [argument.id for argument in call.args if isinstance(argument, ast.Name)]
-        known = set().union(*(self.functions.get(name, ()) for name in called))
-        return keyword.arg in known or keyword.arg in self.launched
-
-    def _name_imports(self, tree: ast.Module) -> None:
+        self.imports: dict[str, str] = {}
         claimed: dict[str, str] = {}
         for local, path in _imports(tree).items():
             wanted = _ALIASES.get(path, path.rpartition(".")[2])
             if wanted in self.words.members and claimed.setdefault(wanted, path) == path:
                 self.imports[local] = wanted
             else:
-                self.module.add(local)
+                self.prefixes[local] = "g"
 
-    def _owned(self, name: str) -> str:
-        """A member of a library, or its number."""
-        return name if name in self.words.members else self.numbers.of(name, "a", "attributes")
+    def _survey(self, tree: ast.Module) -> None:
+        parameters: dict[str, set[str]] = {}
+        calls: list[ast.Call] = []
+        for node in _nodes(tree):
+            match node:
+                case ast.FunctionDef() | ast.AsyncFunctionDef():
+                    names = {argument.arg for argument in _arguments(node)} - self.kept
+                    parameters.setdefault(node.name, set()).update(names)
+                    if any("jit" in ast.unparse(part) for part in node.decorator_list):
+                        self.launched |= names
+                    if node.name in self.prefixes:
+                        self.prefixes[node.name] = "func"
+                case ast.ClassDef(name=name, body=body):
+                    self.prefixes[name] = "C"
+                    self.attributes |= _module_names(ast.Module(body, []))
+                    for part in body:
+                        if isinstance(part, _Function) and part.name == "__init__":
+                            names = {argument.arg for argument in _arguments(part)}
+                            parameters.setdefault(name, set()).update(names)
+                case ast.Attribute(attr=name, ctx=ast.Store(), value=ast.Name(id="self")):
+                    self.attributes.add(name)
+                case ast.Call():
+                    calls.append(node)
+        self.attributes -= _INHERITED | {name for name in self.attributes if name[:2] == "__"}
+        for call in calls:
+            # `functools.partial(f, x=1)` takes the parameters of `f`.
+            called = {_last_name(call.func), *map(_last_name, call.args)} & parameters.keys()
+            known = self.launched.union(*(parameters[name] for name in called))
+            self.keywords |= known & {str(keyword.arg) for keyword in call.keywords}
+        self.prefixes.update(dict.fromkeys(self.keywords, "p"))
 
     def _name(self, name: str) -> str:
-        if name in self.kept or name in ("self", "cls"):
+        if name in self.kept:
             return name
         if name in self.imports:
             return self.imports[name]
-        if name in self.keywords:
-            return self.numbers.of(name, "p")
-        if name in self.module:
-            prefix = "C" if name in self.classes else "func" if name in self.functions else "g"
-            return self.numbers.of(name, prefix)
+        if name in self.prefixes:
+            return self.numbers.of(name, self.prefixes[name])
         if name in self.words.names and name not in self.bound:
             return name
         return self.numbers.of(name, "v", self.home)
 
-    def _attribute(self, name: str, *, is_own: bool) -> str:
-        if name in self.exported and not (is_own and name in self.attributes):
+    def _attribute(self, name: str, *, is_own: bool = False) -> str:
+        is_own = is_own and name in self.attributes
+        if name in self.exported and not is_own:
             return self.exported[name]
-        if name in self.attributes and (is_own or name not in self.words.members):
-            return self.numbers.of(name, "a", "attributes")
-        return self._owned(name)
+        if name in self.words.members and not is_own:
+            return name
+        return self.numbers.of(name, "a", "attributes")
 
     def _string(self, text: str) -> str:
-        if text in self.exported:
-            return self.exported[text]
+        """What may be seen of a text: a name as its number, a listed text, source, or nothing."""
+        if text in self.exported or text in self.attributes:
+            return self._attribute(text, is_own=True)
         if text in self.launched:
-            return self.numbers.of(text, "p" if text in self.keywords else "v", self.home)
-        if text in self.attributes:
-            return self.numbers.of(text, "a", "attributes")
-        is_place = text[:1] == text[-1:] == STANDS_IN and text[1:-1].isdigit()
-        return text if text in self.words.strings or is_place else self._source(text)
-
-    def _source(self, text: str) -> str:
-        """Python that the module carries as text; "" for any other text."""
+            return self._name(text)
+        if text in self.words.strings or _MARK.match(text):
+            return text
         if _PYTHON_MARKS.search(text):
             try:
                 tree = _tidied(_cleaned(text))
@@ -586,64 +577,59 @@ class _Names:
         for number, statement in enumerate(tree.body):
             self.home = str(number)
             self.bound = _bound(statement)
-            self._visit(statement, in_class=False)
+            self._visit(statement)
 
-    def _visit(self, node: ast.AST, *, in_class: bool) -> None:
-        """Rename a node and those in it; every text of every node passes through one of these."""
+    def _visit(self, node: ast.AST, *, in_class: bool = False) -> None:
+        """Rename a node and all in it. Every text of a node is replaced here, whatever its kind."""
         match node:
             case _Source():
                 return
-            case ast.Constant(value=str() as text):
-                node.value = self._string(text)
-            case ast.Constant(value=bytes()):
-                node.value = b""
-            case ast.Constant():
+            case ast.Constant(value=value):
+                if isinstance(value, str | bytes):
+                    node.value = self._string(value) if isinstance(value, str) else b""
                 return
             case ast.Attribute(attr=name, value=base):
                 is_self = isinstance(base, ast.Name) and base.id == "self"
                 node.attr = self._attribute(name, is_own=is_self)
-                self._visit(base, in_class=in_class)
+                self._visit(base)
                 return
             case ast.keyword(arg=str() as name):
-                node.arg = self._name(name) if name in self.keywords else self._owned(name)
-                self._visit(node.value, in_class=in_class)
+                node.arg = self._name(name) if name in self.keywords else self._attribute(name)
+                self._visit(node.value)
                 return
             case ast.Import() | ast.ImportFrom():
                 self._visit_import(node)
                 return
-            case ast.MatchClass(kwd_attrs=names):
-                node.kwd_attrs = [self._attribute(name, is_own=False) for name in names]
         for part, value in ast.iter_fields(node):
-            if isinstance(value, str) and not isinstance(node, ast.Constant):
-                is_member = in_class and part in ("name", "id")
-                is_member = is_member and (value in self.attributes or value in self.words.members)
+            if isinstance(value, str):
+                is_member = in_class and (value in self.attributes or value in self.words.members)
                 new = self._attribute(value, is_own=True) if is_member else self._name(value)
                 setattr(node, part, new)
             elif isinstance(value, ast.AST):
                 self._visit(value, in_class=in_class and part != "args")
             elif isinstance(value, list):
-                opens_class = isinstance(node, ast.ClassDef) and part == "body"
-                is_inside = opens_class or (in_class and not isinstance(node, _FUNCTIONS))
+                is_body = in_class and not isinstance(node, _FUNCTIONS)
+                is_body = is_body or (isinstance(node, ast.ClassDef) and part == "body")
                 for index, item in enumerate(value):
                     if isinstance(item, ast.AST):
-                        self._visit(item, in_class=is_inside)
-                    elif isinstance(item, str) and part != "kwd_attrs":
+                        self._visit(item, in_class=is_body)
+                    elif isinstance(item, str):
                         value[index] = self._name(item)
 
     def _visit_import(self, node: ast.Import | ast.ImportFrom) -> None:
+        def path(dotted: str) -> str:
+            parts = dotted.split(".")
+            return ".".join(
+                part if part in self.words.members else self.numbers.of(part, "g") for part in parts
+            )
+
         if isinstance(node, ast.ImportFrom) and node.module:
-            node.module = self._path(node.module)
+            node.module = path(node.module)
         for alias in node.names:
-            local = alias.asname or alias.name
             if alias.name == "*":
                 continue
-            alias.name = self._path(alias.name)
+            local = alias.asname or alias.name
+            alias.name = path(alias.name)
             if alias.asname or isinstance(node, ast.ImportFrom):
                 new = self._name(local)
                 alias.asname = None if new == alias.name else new
-
-    def _path(self, path: str) -> str:
-        return ".".join(
-            name if name in self.words.members else self.numbers.of(name, "g")
-            for name in path.split(".")
-        )
