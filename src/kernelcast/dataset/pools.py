@@ -156,7 +156,8 @@ def space_pool(
             ] + constraints
         else:
             name, device = content["kernel_name"], device or content["device_name"]
-            rows = cache_rows(content, path, f"tuned/{name}", device, language)
+            common = {"problem": f"tuned/{name}", "device": device, "language": language}
+            rows = cache_rows(content, {**common, "source_url": path.name})
             values = {name: tuple(spread) for name, spread in _cache_values(content, rows).items()}
     except (KeyError, TypeError, AttributeError, SyntaxError, ValueError) as error:
         raise SetupError(

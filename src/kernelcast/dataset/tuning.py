@@ -73,11 +73,18 @@ def import_kernel_tuner_cache(
     try:
         size = cache.get("problem_size", "")
         sizes = "x".join(map(str, size)) if isinstance(size, list) else str(size)
-        problem = problem or f"tuned/{cache['kernel_name']}({sizes})"
-        rows = cache_rows(cache, path, problem, device, language, template, licence)
+        common = {
+            "problem": problem or f"tuned/{cache['kernel_name']}({sizes})",
+            "device": device or cache["device_name"],
+            "language": language,
+            "template": template,
+            "source": "Kernel Tuner cache",
+            "source_url": path.name,
+            "licence": licence,
+        }
+        return _table_of(cache_rows(cache, common))
     except (KeyError, TypeError, AttributeError) as error:
         raise SetupError(f"{path} is not a Kernel Tuner cache: it lacks {error}") from error
-    return _table_of(rows)
 
 
 def import_t4(
@@ -101,27 +108,22 @@ def import_t4(
         columns = [_t4_columns(result, path) for result in _load_json(path)["results"]]
     except (KeyError, TypeError) as error:
         raise SetupError(f"{path} is not a T4 results file: it lacks {error}") from error
-    origin = {"source": "T4 results", "source_url": path.name, "licence": licence}
-    return _table_of(_tuned_rows(columns, problem, device, language, template, origin))
+    common = {
+        "problem": problem,
+        "device": device,
+        "language": language,
+        "template": template,
+        "source": "T4 results",
+        "source_url": path.name,
+        "licence": licence,
+    }
+    return _table_of(_tuned_rows(columns, common))
 
 
-def cache_rows(
-    cache: Mapping[str, Any],
-    path: Path,
-    problem: str,
-    device: str | None,
-    language: str,
-    template: str | None = None,
-    licence: str = UNSTATED,
-) -> list[dict[str, Any]]:
-    """The rows of a Kernel Tuner cache's content; KeyError and the like if it is none."""
+def cache_rows(cache: Mapping[str, Any], common: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a Kernel Tuner cache's content; `common` are the columns it does not have."""
     names = cache["tune_params_keys"]
-    columns = [_cache_columns(entry, names) for entry in cache["cache"].values()]
-    device = device or cache["device_name"]
-    if not device:
-        raise SetupError(f"{path} names no device: give it (--device)")
-    origin = {"source": "Kernel Tuner cache", "source_url": path.name, "licence": licence}
-    return _tuned_rows(columns, problem, device, language, template, origin)
+    return _tuned_rows([_cache_columns(entry, names) for entry in cache["cache"].values()], common)
 
 
 def _cache_columns(entry: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -173,56 +175,46 @@ def _spread(times_ms: Iterable[float] | None) -> dict[str, Any]:
 
 
 def _tuned_rows(
-    space: Sequence[Mapping[str, Any]],
-    problem: str,
-    device: str,
-    language: str,
-    template: str | None,
-    origin: Mapping[str, str],
+    configurations: Sequence[Mapping[str, Any]], common: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """The rows of a tuned kernel's configurations; their reference has the median time."""
+    file, problem, language = common["source_url"], common["problem"], common["language"]
+    if not common["device"]:
+        raise SetupError(f"{file} names no device: give it (--device)")
     if language not in C_FAMILY | {"triton"}:
         raise SetupError(f"no language {language!r}: use one of {sorted(C_FAMILY)} or triton")
-    keys = Counter(configuration["candidate_parameters"] for configuration in space)
-    if len(keys) != len(space):
-        raise SetupError(
-            f"{origin['source_url']} holds a configuration twice: {keys.most_common(1)[0][0]}"
-        )
+    runtimes = {c["candidate_parameters"]: c["runtime_s"] for c in configurations}
+    if len(runtimes) != len(configurations):
+        keys = Counter(c["candidate_parameters"] for c in configurations)
+        raise SetupError(f"{file} holds a configuration twice: {keys.most_common(1)[0][0]}")
+    template = common.get("template")
     template_id = kernel_id(template, language) if template else problem
-    reference_s, reference = median_configuration(
-        {
-            configuration["candidate_parameters"]: configuration["runtime_s"]
-            for configuration in space
-        }
-    )
+    reference_s, reference = median_configuration(runtimes)
+    search = f"{problem}@{common['device']}"
     same = dict.fromkeys(Row.model_fields) | {
-        "problem": problem,
+        **common,
         "family": problem_family(problem),
-        "language": language,
         "backend": language,
-        "device": device,
-        "template": template,
         "reference_id": reference and configuration_id(template_id, reference),
         "reference_parameters": reference,
         "reference_runtime_s": reference_s,
-        "search_id": f"{problem}@{device}",
-        **origin,
+        "search_id": search,
     }
     return [
         {
             **same,
             **configuration,
-            "row_id": f"{problem}@{device}/{content_hash(key)[:12]}",
+            "row_id": f"{search}/{content_hash(key)[:12]}",
             "candidate_id": configuration_id(template_id, key),
-            "log2_speedup": _log2_ratio(reference_s, configuration["runtime_s"]),
+            "log2_speedup": _log2_ratio(reference_s, runtime_s),
         }
-        for key, configuration in zip(keys, space, strict=True)
+        for configuration, (key, runtime_s) in zip(configurations, runtimes.items(), strict=True)
     ]
 
 
 def median_configuration(
     runtime_s: Mapping[str, float | None],
 ) -> tuple[float, str] | tuple[None, None]:
-    """Runtime and key of the configuration of median time, by which speedups are stated."""
+    """Runtime and key of the configuration of median time, which speedups are against."""
     timed = sorted((time, key) for key, time in runtime_s.items() if time)
     return timed[(len(timed) - 1) // 2] if timed else (None, None)
