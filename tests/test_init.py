@@ -34,13 +34,12 @@ PUBLIC = {
         kernel_id language_of read_kernel similarity tokens
     """,
     "kernelcast.dataset": """
-        Anchor DESCRIBED History Order Pool Row Rows SPLITS STATUSES Split Status TRIED
-        Trial Trials UNSTATED check_leaks check_rows concatenate configuration_id describe
-        device_group export_run folder_pool import_gpu_forecasters import_kernel_tuner_cache
-        import_kernelbench import_predictions import_t4 labels matching open_pool
-        open_replay open_trees problem_family problem_group read_rows recorded_trials
-        recording rows_pool schema space_pool split_by template_pool to_rows to_table
-        write_rows
+        Anchor DESCRIBED Order Pool Row Rows SPLITS Split Status TRIED Trial Trials UNSTATED
+        check_leaks check_rows concatenate describe device_group export_run folder_pool
+        import_gpu_forecasters import_kernel_tuner_cache import_kernelbench import_t4 labels
+        matching open_pool open_replay open_trees problem_family problem_group read_rows
+        recorded_trials recording rows_pool schema space_pool split_by template_pool to_rows
+        to_table write_rows
     """,
     "kernelcast.farm": """
         LocalFarm
@@ -84,8 +83,6 @@ PUBLIC = {
 }
 IMPORT_EVERYTHING = """
 import importlib, json, pkgutil, sys
-import kernelcast
-for name in kernelcast.__all__:
     getattr(kernelcast, name)
 modules = [m.name for m in pkgutil.walk_packages(kernelcast.__path__, "kernelcast.")
            if ".migrations" not in m.name and ".bundled" not in m.name and ".scaffold" not in m.name
