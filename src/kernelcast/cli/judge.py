@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import click
 from rich.progress import Progress
@@ -17,9 +17,13 @@ from rich.progress import track as track_progress
 from kernelcast import dataset, plugins
 from kernelcast.certainty import consult
 from kernelcast.cli.common import (
+    ANY_PATH,
     BINS,
     ERR,
+    EXISTING_FILE,
+    FOLDER,
     OUT,
+    POSITIVE,
     ask_options,
     forecaster_specs,
     json_option,
@@ -28,10 +32,12 @@ from kernelcast.cli.common import (
 from kernelcast.errors import ModelError, SetupError
 from kernelcast.events import ComponentSpec
 from kernelcast.forecasters.llm import LlmForecaster
-from kernelcast.judge.evaluation import (
+from kernelcast.judge import (
     Answer,
+    Arm,
     Evaluation,
     Questions,
+    Replayed,
     answered,
     ask,
     ask_at_once,
@@ -39,14 +45,18 @@ from kernelcast.judge.evaluation import (
     draw,
     evaluate,
     hindsight,
+    replay_search,
+    replay_space,
+    summarise,
 )
-from kernelcast.judge.replaying import Arm, Replayed, replay_search, replay_space, summarise
 from kernelcast.report.figures import draw_evaluations, draw_found
 from kernelcast.report.judged import evaluation_report, replay_report
 from kernelcast.report.tables import write_json
 from kernelcast.report.terminal import printable
 from kernelcast.store import Store
 from kernelcast.types import Forecast, Query, Resource
+
+T = TypeVar("T")
 
 _ANSWERS = Path(".kernelcast/answers.jsonl")
 # For the estimate only. The models of the paper wrote 222 to 20,900 tokens per answer.
@@ -55,30 +65,24 @@ _TYPICAL_OUTPUT_TOKENS = 2000
 
 
 @click.command("eval")
-@click.argument("rows", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("rows", type=EXISTING_FILE)
 @click.option(
     "--forecaster",
     "names",
     multiple=True,
     default=("trees",),
-    show_default=True,
     help="Forecaster to judge (repeat to compare); llm is compared with trees.",
 )
 @click.option(
     "--anchor",
     type=click.Choice(get_args(dataset.Anchor)),
     default="best",
-    show_default=True,
     help="Anchor in a recorded search: the best so far, or always the reference.",
 )
 @click.option("--problem", help="Only problems whose name contains this.")
-@click.option("--limit", type=click.IntRange(min=1), help="Number of kernels to draw at random.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draw.")
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for eval.json, eval.png and a model's answers.",
-)
+@click.option("--limit", type=POSITIVE, help="Number of kernels to draw at random.")
+@click.option("--seed", type=int, default=0, help="Seed of the draw.")
+@click.option("--out", type=FOLDER, help="Folder for eval.json, eval.png and a model's answers.")
 @click.option("--yes", is_flag=True, help="Do not ask before a model is paid.")
 @ask_options
 @model_options
@@ -133,10 +137,7 @@ def evaluate_forecasters(
             answers = _ask_model(specs[name], tape, questions, yes=yes, quiet=as_json)
         else:
             make = partial(plugins.build, "forecaster", specs[name])
-            watched = track_progress(
-                questions, "asking", console=ERR, transient=True, disable=as_json
-            )
-            answers = ask(make, watched)
+            answers = ask(make, _watched(questions, "asking", quiet=as_json))
         evaluations.append(evaluate(answers, BINS[bins]))
     evaluations.append(evaluate(hindsight(answers), BINS[bins]))
     report = evaluation_report(evaluations, rows.name, anchor)
@@ -147,6 +148,10 @@ def evaluate_forecasters(
     report.show(OUT, as_json=as_json)
     if out is not None and not as_json:
         OUT.print(f"written to {out}: eval.json, eval.png")
+
+
+def _watched(items: Sequence[T], title: str, *, quiet: bool) -> Iterable[T]:
+    return track_progress(items, title, console=ERR, transient=True, disable=quiet)
 
 
 def _ask_model(
@@ -200,36 +205,26 @@ def _estimate(forecaster: LlmForecaster, queries: Sequence[Query]) -> str:
 
 
 @click.command()
-@click.argument("rows", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("rows", type=EXISTING_FILE)
 @click.option(
     "--policy",
     "policies",
     multiple=True,
     default=("measure_all", "selective"),
-    show_default=True,
     help="Policy to judge (repeat to compare).",
 )
-@click.option("--forecaster", default="trees", show_default=True, help="Forecaster.")
+@click.option("--forecaster", default="trees", help="Forecaster.")
 @click.option("--problem", help="Only problems whose name contains this.")
 @click.option("--device", help="Only devices whose name contains this.")
 @click.option(
     "--measurements",
     "-n",
     default=50,
-    show_default=True,
     help="Measurements per recorded space.",
 )
-@click.option("--seeds", default=3, show_default=True, help="Runs per policy on a recorded space.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    help="Number of recordings.",
-)
-@click.option(
-    "--figure",
-    type=click.Path(path_type=Path),
-    help="PNG file to draw.",
-)
+@click.option("--seeds", default=3, help="Runs per policy on a recorded space.")
+@click.option("--limit", type=POSITIVE, help="Number of recordings.")
+@click.option("--figure", type=ANY_PATH, help="PNG file to draw.")
 @model_options
 @json_option
 def replay(
@@ -263,9 +258,7 @@ def replay(
     arms = [Arm(name, partial(_policy, name), make) for name in policies]
     runs: list[Replayed] = []
     with TemporaryDirectory() as folder, Store.open(Path(folder) / "replay.db") as store:
-        for trials in track_progress(
-            recorded, "replaying", console=ERR, transient=True, disable=as_json
-        ):
+        for trials in _watched(recorded, "replaying", quiet=as_json):
             runs += _replays(store, table, trials, arms, measurements, seeds)
     by_arm = {name: [run for run in runs if run.arm == name] for name in policies}
     if figure is not None:
@@ -293,11 +286,10 @@ def _replays(
 ) -> Iterator[Replayed]:
     kernels = [trial.query.candidate for trial in recorded.trials]
     recording = dataset.recording(table, recorded.problem, recorded.device, recorded.search)
-    for arm in arms:
-        if kernels[0].parameters is None:
-            name = str(len(store.runs()))
+    is_search = kernels[0].parameters is None
+    for arm, seed in product(arms, range(1 if is_search else seeds)):
+        name = str(len(store.runs()))
+        if is_search:
             yield replay_search(store, name, recording, arm, kernels=kernels)
-            continue
-        for seed in range(seeds):
-            name = str(len(store.runs()))
+        else:
             yield replay_space(store, name, recording, arm, measurements=measurements, seed=seed)
