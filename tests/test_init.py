@@ -83,6 +83,8 @@ PUBLIC = {
 }
 IMPORT_EVERYTHING = """
 import importlib, json, pkgutil, sys
+import kernelcast
+for name in kernelcast.__all__:
     getattr(kernelcast, name)
 modules = [m.name for m in pkgutil.walk_packages(kernelcast.__path__, "kernelcast.")
            if ".migrations" not in m.name and ".bundled" not in m.name and ".scaffold" not in m.name
