@@ -152,7 +152,7 @@ def test_arms_are_stated_by_settings() -> None:
     assert arms["top_k"] == {"policy": "top_k"}
     _, options = _arms("policy.audit_share=0.1,0.2", ())
     assert list(options) == ["audit_share=0.1", "audit_share=0.2"]
-    stages = """forecaster=cascade 'forecaster.stages=[{"name": "trees"}, {"name": "roofline"}]'"""
+    stages = """forecaster=cascade forecaster.stages=[{"name":"trees"},{"name":"roofline"}]"""
     _, nested = _arms(None, (stages, "forecaster=trees"))
     cascade, _ = nested.values()
     assert cascade["forecaster.stages"] == [{"name": "trees"}, {"name": "roofline"}]

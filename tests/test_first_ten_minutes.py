@@ -162,7 +162,7 @@ MISTAKES = {
     "kernelcast compare softmax": "--vary",
     "kernelcast compare softmax --vary speed=fast,slow": "policy",
     "kernelcast compare softmax --vary policy=selective,nope": "installed: conformal",
-    "kernelcast eval": "name either a Parquet file",
+    "kernelcast eval": "Missing argument 'ROWS'",
     "kernelcast eval rows.parquet": "kernelcast[data]",
     "kernelcast demo --figure missing/demo.png": "mkdir -p missing",
     "kernelcast doctor --everything": "No such option",

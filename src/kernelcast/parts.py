@@ -69,7 +69,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run that is to be made: its problem and spec, and if stated its budget, store and name."""
+    """A run to be made: its problem, spec, budget, and optionally its store and name."""
 
     problem: Problem
     spec: RunSpec
@@ -96,21 +96,21 @@ def read_run(
         problem: The problem, in place of the setting `problem`.
         model: Options of every part that is a language model; how a model is asked to forecast
             concerns the forecaster alone.
-        known: First words of the keys that may be stated.
+        known: First words of the allowed keys.
 
     Raises:
         SetupError: The file cannot be read, or something unknown or impossible is stated.
     """
     file = {} if config is None else _read_file(Path(config), known)
-    stated = nested(settings, known)
-    merged = {**file, **stated}
+    tables = nested(settings, known)
+    merged = {**file, **tables}
     if problem is None and "problem" not in merged:
         where = f"{config}: " if config else ""
         raise SetupError(f'{where}name a problem, for example: problem = "softmax"')
     problem = problem or load_problem(merged["problem"])
     defaults: Mapping[plugins.Kind, str] = {**DEFAULT_PARTS, "backend": problem.language}
     components = {
-        kind: part_spec(kind, stated.get(kind, {}), model, {"name": default, **file.get(kind, {})})
+        kind: part_spec(kind, tables.get(kind, {}), model, {"name": default, **file.get(kind, {})})
         for kind, default in defaults.items()
     }
     try:
@@ -127,13 +127,13 @@ def part_spec(
     model: Mapping[str, Any] | None = None,
     base: Mapping[str, Any] | None = None,
 ) -> ComponentSpec:
-    """Return the spec of the part that tables state, by its `name` and beside it its options.
+    """Return the spec of a part from a table: its `name`, and its options beside it.
 
     Args:
         kind: Kind of the part.
-        table: What is stated.
-        model: Options of a language model, if the part is one.
-        base: What holds unless `table` states another value or names another part.
+        table: The table.
+        model: More options, if the part is a language model.
+        base: Table that `table` overrides, or replaces if it names another part.
 
     Raises:
         SetupError: It is a language model without an endpoint.

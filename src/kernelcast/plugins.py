@@ -68,7 +68,7 @@ def _check_options(
 ) -> None:
     """Refuse options that a component does not take, and plain values of another type."""
     parameters = inspect.signature(component).parameters
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    takes_any = any(option.kind is option.VAR_KEYWORD for option in parameters.values())
     known = {name for name in parameters if name not in {"name", *injected}}
     wrong = f"cannot build {kind} {spec.name!r} from its options"
     for name, value in spec.options.items():

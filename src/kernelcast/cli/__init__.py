@@ -47,6 +47,8 @@ class _Commands(UserDict[str, Any]):
     """The commands by name; the module of a command is imported when the command is used."""
 
     def __getitem__(self, name: str) -> click.Command:
+        if name not in COMMANDS:
+            raise KeyError(name)
         module, _, function = _ELSEWHERE.get(name, f"{name}:{name}").partition(":")
         command: click.Command = getattr(import_module(f"{__name__}.{module}"), function)
         return command

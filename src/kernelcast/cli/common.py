@@ -1,7 +1,8 @@
 """What several commands share: consoles, options, and running under a live view.
 
 Options that state a run are shorthand for settings (`kernelcast.parts`): a parameter called
-`policy__pool_size` is the setting `policy.pool_size`.
+`policy__pool_size` is the setting `policy.pool_size`, and `llm__model` is the setting `model` of
+every part that is a language model.
 """
 
 from __future__ import annotations
@@ -87,46 +88,49 @@ part_options = _options(
         for kind, text in _PARTS.items()
     )
 )
-_MODEL = {
-    "base_url": option("--base-url", "OpenAI-compatible endpoint, e.g. http://localhost:8000/v1."),
-    "model": option("--model", "Model name at the endpoint."),
-    "api_key_env": option(
-        "--api-key-env",
+model_options = _options(
+    option(
+        "--base-url llm__base_url", "OpenAI-compatible endpoint, e.g. http://localhost:8000/v1."
+    ),
+    option("--model llm__model", "Model name at the endpoint."),
+    option(
+        "--api-key-env llm__api_key_env",
         "Environment variable that holds the key; local servers need none.",
         default="KERNELCAST_API_KEY",
     ),
-    "usd_per_million_input_tokens": option(
-        "--price-in usd_per_million_input_tokens",
+    option(
+        "--price-in llm__usd_per_million_input_tokens",
         "Dollars per million tokens read (default: looked up).",
         float,
     ),
-    "usd_per_million_output_tokens": option(
-        "--price-out usd_per_million_output_tokens",
+    option(
+        "--price-out llm__usd_per_million_output_tokens",
         "Dollars per million tokens written (default: looked up).",
         float,
     ),
-}
-_ASK = {
-    "ask": option(
-        "--ask",
+)
+ask_options = _options(
+    option(
+        "--ask llm__ask",
         "A model: by a rationale and points, by one letter, or which of two is faster.",
         click.Choice(get_args(Way)),
         "reasoned",
     ),
-    "samples": option(
-        "--samples", "Reasoned answers to pool; several are drawn at temperature 1.", POSITIVE, 1
+    option(
+        "--samples llm__samples",
+        "Reasoned answers to pool; several are drawn at temperature 1.",
+        POSITIVE,
+        1,
     ),
-    "bins": option("--bins", "Ours, or the paper's eight.", click.Choice(tuple(BINS)), "default"),
-}
-_set_option = option(
-    "--set more",
-    "Any option of a part, e.g. policy.audit_share=0.2, forecaster.concurrency=32, "
-    "forecaster.temperature=null (repeat).",
-    multiple=True,
-    metavar="KEY=VALUE",
+    option("--bins llm__bins", "Ours, or the paper's eight.", click.Choice(tuple(BINS)), "default"),
+    option(
+        "--set more",
+        "Any option of a part, e.g. policy.audit_share=0.2, forecaster.concurrency=32, "
+        "forecaster.temperature=null (repeat).",
+        multiple=True,
+        metavar="KEY=VALUE",
+    ),
 )
-model_options = _options(*_MODEL.values())
-ask_options = _options(*_ASK.values(), _set_option)
 trust_options = _options(
     option(
         "--backend backend__name",
@@ -161,19 +165,24 @@ budget_options = _options(
 def read_options(
     options: Mapping[str, Any], implied: Kind | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings that a command's options state, and those of a language model.
+    """Return the settings that the user's options state, and those of a language model.
 
     Args:
-        options: Values by parameter; those that the user did not give are left out.
-        implied: Part that is a language model if an endpoint is given and nothing else is said.
+        options: Values by parameter.
+        implied: Part that is a language model if the user names an endpoint and no such part.
     """
     given = {name: value for name, value in options.items() if is_given(name)}
-    model = {key: given.pop(key) for key in (*_MODEL, *_ASK) if key in given}
     stated = dict(read_setting(text) for text in given.pop("more", ()))
     settings = {name.replace("__", "."): value for name, value in given.items()}
-    if implied and ("base_url" in model or "model" in model):
+    model = {
+        key.removeprefix("llm."): settings.pop(key)
+        for key in list(settings)
+        if key.startswith("llm.")
+    }
+    settings |= stated
+    if implied and {"base_url", "model"} & set(model) and implied not in settings:
         settings.setdefault(f"{implied}.name", "llm")
-    return settings | stated, model
+    return settings, model
 
 
 def is_given(parameter: str) -> bool:
@@ -194,15 +203,12 @@ def read_setting(text: str, option: str = "--set") -> tuple[str, Any]:
 
 
 def forecaster_specs(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, ComponentSpec]:
-    """Return the specs of forecasters by name.
-
-    Settings are those of the language model, if it is among them, or else of all.
-    """
+    """Return specs by forecaster; settings are the language model's, or else those of all."""
     settings, model = read_options(options)
-    stated = nested(settings, ("forecaster",)).get("forecaster", {})
+    table = nested(settings, ("forecaster",)).get("forecaster", {})
     specs = {}
     for name in names:
-        own = {} if "llm" in names and name != "llm" else stated
+        own = {} if "llm" in names and name != "llm" else table
         specs[name] = part_spec("forecaster", {**own, "name": name}, model)
     return specs
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -102,16 +101,16 @@ def compare(
 
     Ctrl-C stops cleanly; the same command goes on, and runs nothing twice.
     """
-    kind, stated = _arms(vary, arms)
+    kind, settings_by_arm = _arms(vary, arms)
     settings, model = read_options(options)
     if f"{kind}.name" in settings and any(
-        {kind, f"{kind}.name"} & set(arm) for arm in stated.values()
+        {kind, f"{kind}.name"} & set(arm) for arm in settings_by_arm.values()
     ):
         raise SetupError(f"the arms say what the {kind} is: leave out --{kind}")
     loaded = load_problem(problem)
     specs = {
         name: read_run(settings | arm, problem=loaded, model=model, known=("inspect", *KINDS)).spec
-        for name, arm in stated.items()
+        for name, arm in settings_by_arm.items()
     }
     for spec in specs.values():
         for part in _VARIED:
@@ -158,12 +157,12 @@ def _arms(vary: str | None, texts: Sequence[str]) -> tuple[plugins.Kind, dict[st
         raise SetupError("say what differs: --vary policy=selective,measure_all, or several --arm")
     option = "--arm" if vary is None else "--vary"
     if vary is None:
-        arms = [shlex.split(text) for text in texts]
+        arms = [text.split() for text in texts]
     else:
         key, _, values = vary.partition("=")
         arms = [[f"{key}={value}"] for value in values.split(",")]
-    stated = [dict(read_setting(setting, option) for setting in arm) for arm in arms]
-    parts = {key.partition(".")[0] for settings in stated for key in settings}
+    settings = [dict(read_setting(setting, option) for setting in arm) for arm in arms]
+    parts = {key.partition(".")[0] for arm_settings in settings for key in arm_settings}
     kind = next((kind for kind in _VARIED if parts == {kind}), None)
     if kind is None:
         raise SetupError(
@@ -174,4 +173,4 @@ def _arms(vary: str | None, texts: Sequence[str]) -> tuple[plugins.Kind, dict[st
     names = [" ".join(setting[len(kind) + 1 :] for setting in arm) for arm in arms]
     if len(set(names)) < max(2, len(arms)):
         raise SetupError(f"{option}: name two arms or more, none of them twice")
-    return kind, dict(zip(names, stated, strict=True))
+    return kind, dict(zip(names, settings, strict=True))

@@ -98,22 +98,22 @@ def forecast(
     P(faster) is the chance of more than 1%, below which no measurement is called faster either.
     """
     anchor, rival = read_kernel(reference), read_kernel(candidate)
-    stated = load_problem(problem) if problem else None
-    languages = {anchor.language, rival.language, stated.language if stated else rival.language}
+    unstated = Problem.unstated("unstated", anchor.language, anchor.source)
+    solved = load_problem(problem) if problem else unstated
+    languages = {anchor.language, rival.language, solved.language}
     if len(languages) > 1:
         raise SetupError(
             f"{' and '.join(sorted(languages))} are two languages: compare two kernels of one "
             "language, with a problem in it"
         )
-    unstated = Problem.unstated("unstated", anchor.language, anchor.source)
     settings, model = read_options(options, implied="forecaster")
-    run = read_run(settings, problem=stated or unstated, model=model, known=("forecaster",))
+    run = read_run(settings, problem=solved, model=model, known=("forecaster",))
     spec = run.spec.components["forecaster"]
     reference_s = math.nan if reference_ms is None else reference_ms / 1e3
     pool = dataset.Pool(run.problem, anchor, reference_s, (candidate.name,), (rival,))
     asked = ask(spec, pool, target_device(device, anchor.language))
     (query,), (answer,) = asked.queries, asked.forecasts
-    bins = BINS[spec.options.get("bins", options["bins"])]
+    bins = BINS[spec.options.get("bins", options["llm__bins"])]
     facts = _facts(answer, _decision(answer, query), bins)
     if price := getattr(asked.forecaster, "price", None):
         facts["usage"] |= {"priced": price.priced, "price_source": price.source}
@@ -121,7 +121,7 @@ def forecast(
         click.echo(json.dumps(facts))
         return
     is_asked = spec.name == "llm"
-    way = spec.options.get("ask", options["ask"])
+    way = spec.options.get("ask", options["llm__ask"])
     name = f"{spec.options['model']}, {way}" if is_asked else spec.name
     OUT.print(f"Forecast by {name} for {query.device.name} (not a measurement)", style="bold")
     _print_forecast(facts, bins, f"{candidate.name} against {reference.name}")

@@ -94,7 +94,6 @@ def evaluate_forecasters(
     problem: str | None,
     limit: int | None,
     seed: int,
-    bins: str,
     out: Path | None,
     yes: bool,
     as_json: bool,
@@ -119,7 +118,8 @@ def evaluate_forecasters(
     table = dataset.matching(dataset.read_rows(rows, columns=dataset.TRIED), problem)
     if "llm" in names and "trees" not in names:
         names = (*names, "trees")
-    specs = forecaster_specs(names, {"bins": bins, **options})
+    specs = forecaster_specs(names, options)
+    bins = BINS[options["llm__bins"]]
     searches = list(dataset.recorded_trials(table, anchor))
     questions = draw(searches, limit, seed, with_text="llm" in names)
     if not questions:
@@ -138,8 +138,8 @@ def evaluate_forecasters(
         else:
             make = partial(plugins.build, "forecaster", specs[name])
             answers = ask(make, _watched(questions, "asking", quiet=as_json))
-        evaluations.append(evaluate(answers, BINS[bins]))
-    evaluations.append(evaluate(hindsight(answers), BINS[bins]))
+        evaluations.append(evaluate(answers, bins))
+    evaluations.append(evaluate(hindsight(answers), bins))
     report = evaluation_report(evaluations, rows.name, anchor)
     if out is not None:
         write_json(out / "eval.json", report.facts["evaluations"])

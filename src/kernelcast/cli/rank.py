@@ -113,8 +113,8 @@ def rank(
         raise SetupError("-n says how many to measure: give --measure with it")
     device, trees = options["backend__device"], options.pop("trees")
     rows = [str(file) for file in (options.pop("history"), path) if str(file).endswith(".parquet")]
-    stated = {key: options.pop(key) for key in ("problem", "reference", "restrict", "language")}
-    pool = _read_pool(path, device, **stated)
+    described = {key: options.pop(key) for key in ("problem", "reference", "restrict", "language")}
+    pool = _read_pool(path, device, **described)
     if measure and not pool.problem.arguments:
         raise SetupError(
             f"{pool.problem.name!r} cannot be measured here, its inputs are not stated: "
