@@ -64,8 +64,8 @@ def test_a_search_with_a_model_survives_being_killed(tmp_path: Path) -> None:
         assert story(ours) == story(theirs)
         state = ours.state
         assert state.incumbent == theirs.state.incumbent
-        # How many are worth it depends on what the machine measures; the rest were turned down.
-        assert state.measured >= 3
+        # The number depends on the times that the machine measures.
+        assert state.measured >= 1
         for resource in (Resource.MEASUREMENTS, Resource.DEVICE_S):
             assert state.spent[resource] == pytest.approx(theirs.state.spent[resource])
         # What a model was answering when it was killed may have cost all that was reserved.
