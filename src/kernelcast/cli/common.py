@@ -112,7 +112,7 @@ model_options = _options(
 ask_options = _options(
     option(
         "--ask llm__ask",
-        "A model: by a rationale and points, by one letter, or which of two is faster.",
+        "How a model answers: by a rationale and points, by one letter, or which of two is faster.",
         click.Choice(get_args(Way)),
         "reasoned",
     ),
@@ -122,7 +122,12 @@ ask_options = _options(
         POSITIVE,
         1,
     ),
-    option("--bins llm__bins", "Ours, or the paper's eight.", click.Choice(tuple(BINS)), "default"),
+    option(
+        "--bins llm__bins",
+        "Speedup bins: ours, or the paper's eight.",
+        click.Choice(tuple(BINS)),
+        "default",
+    ),
     option(
         "--set more",
         "Any option of a part, e.g. policy.audit_share=0.2, forecaster.concurrency=32, "
@@ -217,7 +222,7 @@ def forecaster_specs(names: Sequence[str], options: Mapping[str, Any]) -> dict[s
 
 
 def run_watched(search: Search, budget: Budget, title: str, *, quiet: bool) -> Result:
-    """Run a search under a live view on standard error, with what the backends have to say."""
+    """Run a search under a live view on standard error, which also shows the backends' log."""
     progress = Progress(Terminal(stderr=True, quiet=quiet))
     search.callbacks.append(progress)
     search.begin(budget)
@@ -232,7 +237,7 @@ def run_watched(search: Search, budget: Budget, title: str, *, quiet: bool) -> R
 
 
 def check_writable(path: Path | None, option: str) -> None:
-    """Refuse a file that could not be written at the end, before anything is spent."""
+    """Refuse a file that cannot be written, before anything is spent."""
     if path is None:
         return
     folder = path.parent

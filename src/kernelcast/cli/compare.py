@@ -43,23 +43,23 @@ _VARIED: tuple[plugins.Kind, ...] = ("policy", "strategy", "forecaster", "propos
 @click.argument("problem")
 @option(
     "--vary",
-    "The one part, or the one option of a part, in which the arms differ, and its value in each "
-    "arm. The others are held against the last.",
+    "The part, or the option of a part, in which the arms differ, and its value in each arm. "
+    "The last arm is the baseline.",
     metavar="KEY=VALUE,VALUE[,...]",
 )
 @option(
     "--arm arms",
-    "In place of --vary: all that one arm states of the part in which the arms differ (repeat).",
+    "In place of --vary: the settings of one arm, all of the same part (repeat).",
     multiple=True,
     metavar="'KEY=VALUE ...'",
 )
-@option("--seeds", "Runs an arm.", POSITIVE, ADVISED_SEEDS)
-@option("--measurements -n", "Measurements a run, the same for all arms.", POSITIVE, 40)
+@option("--seeds", "Runs per arm.", POSITIVE, ADVISED_SEEDS)
+@option("--measurements -n", "Measurements per run, the same for all arms.", POSITIVE, 40)
 @part_options
 @option("--inspect", "Compile every candidate before it is forecast.", bool)
 @option(
     "--device-usd-per-hour",
-    "What an hour of the device costs, for the table in total cost.",
+    "Price of the device per hour, for the table of total cost.",
     AMOUNT,
     1.0,
 )
@@ -87,9 +87,9 @@ def compare(
 ) -> None:
     """Compare arms that differ in one part on PROBLEM (a bundled name or a folder).
 
-    Every arm searches once a seed, on the same engine, with as many measurements, and is served
-    the same proposals and the same timing noise as far as they meet. Differences are taken seed by
-    seed; the verdict says what they prove, and when they prove nothing.
+    Every arm searches once per seed with the same number of measurements. Arms that reach the same
+    kernel get the same proposals and the same measured times. Differences are taken seed by seed;
+    the verdict says what they prove, or that they prove nothing.
 
     \b
     Examples:

@@ -69,8 +69,8 @@ _INTERVAL = " ± 95% interval"
 
 @click.command()
 @option("--problem", "Problem of the live search.", default="matmul")
-@option("--seeds", "Replayed searches an arm.", POSITIVE, 20)
-@option("--measurements -n", "Measurements a replayed search.", POSITIVE, 25)
+@option("--seeds", "Replayed searches per arm.", POSITIVE, 20)
+@option("--measurements -n", "Measurements per replayed search.", POSITIVE, 25)
 @option("--out", "Folder for the kernel, the figure and the run.", FOLDER, Path("kernelcast-demo"))
 @option(
     "--figure",

@@ -43,13 +43,13 @@ _KEYS = ("seed", "forecaster", "backend", "policy", "strategy", "farm")
 
 @click.command()
 @click.argument("path", metavar="POOL")
-@option("--reference", "What a folder's kernels are to be faster than.", EXISTING_FILE)
+@option("--reference", "Kernel that a folder's kernels are compared with.", EXISTING_FILE)
 @option("--problem", "Problem they solve (name or folder); of rows, part of its name.")
 @option("--device backend__device", "Device to rank for (default: the file's, or this CPU).")
 @option("--history", "Rows of the same problem on other devices (Parquet).", EXISTING_FILE)
 @option(
     "--restrict",
-    "What a tuner's space admits, e.g. 'block_x * block_y <= 1024' (repeat).",
+    "Condition on a tuner's space, e.g. 'block_x * block_y <= 1024' (repeat).",
     multiple=True,
     metavar="EXPRESSION",
 )
@@ -92,7 +92,7 @@ def rank(
     \b
     POOL is one of
       a folder of kernel files   .cpp .cu .hip .cl .py; `reference.*` or --reference is the anchor
-      a Parquet file of rows     what it holds of other devices is what the forecast is made from
+      a Parquet file of rows     forecasts are made from its rows of other devices
       a Kernel Tuner cache (or a T1 specification)   the space; what is cached is known already
       a problem                  every configuration of its template
 
