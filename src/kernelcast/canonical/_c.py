@@ -36,7 +36,6 @@ _ATTRIBUTES = words(
     "reqd_work_group_size work_group_size_hint"
 )
 _INTERNAL = frozenset({"static", "inline", "__device__", "constexpr", "__forceinline__"})
-_HEAD_ONLY = frozenset({"static_assert", "_Static_assert", "asm", "__asm__"})
 # Calls and specifiers whose strings are code.
 _TAKES_CODE = frozenset({"asm", "__asm__", "__asm", "_Pragma", "__attribute__"})
 # Pragmas that compilers act on. Every other pragma is dropped.
@@ -48,13 +47,13 @@ _SILENT_PRAGMA = re.compile(r"#pragma (?:GCC |clang )?(?:message|warning|region|
 _SILENT_DIRECTIVES = frozenset({"warning", "ident", "sccs", "line", ""})
 
 _DIRECTIVE = re.compile(r"#\s*(\w*)\s*(.*)", re.DOTALL)
+_HEADER = re.compile(r"[<\"](?:[\w.+-]+/)*[\w.+-]+[>\"]\Z")
 _DEFINE = re.compile(r"#define ([^\s(]+)(\([^)]*\))?", re.DOTALL)
 _DEFINED = re.compile(r"\bdefined\s*\(?\s*(\w+)")
 _CONDITIONALS = frozenset({"if", "ifdef", "ifndef"})
 _ALTERNATIVES = frozenset({"else", "elif", "elifdef", "elifndef"})
-_DIRECTIVES = (
-    _CONDITIONALS | _ALTERNATIVES | {"define", "undef", "endif", "pragma", "include", "import"}
-) | {"include_next"}
+_DIRECTIVES = _CONDITIONALS | _ALTERNATIVES
+_DIRECTIVES |= words("define undef endif pragma")
 _CONSTANT_CONDITIONS = frozenset({"#if 0", "#if false", "#if 1", "#if true"})
 _CONSTANTS = {"0": "off", "false": "off", "1": "on", "true": "on"}
 _SKIPPED = frozenset({"off", "done"})
@@ -214,7 +213,7 @@ class _Program:
         """Drop tokens, but not the macros and conditionals among them, which have their own end."""
         for at in range(start, stop):
             word, _ = self.directives.get(at, ("pragma", ""))
-            if word == "pragma" or word not in _DIRECTIVES:
+            if word not in _DIRECTIVES or word == "pragma":
                 self.alive[at] = 0
 
     # ---- structure -------------------------------------------------------------------------------
@@ -270,7 +269,10 @@ class _Program:
                     first = stop
             elif text == "(" or text == "[":
                 at = self.partner[at]
-            elif text == "{" and self._opens_container(first, at):
+            elif text == "{" and (
+                "namespace" in texts[first : min(first + 2, at)]
+                or (texts[first] == "extern" and first + 2 == at)
+            ):
                 yield _Item(first, stop, "open")
                 first = stop
             elif text == "{":
@@ -291,42 +293,24 @@ class _Program:
         if first < len(texts):
             yield _Item(first, len(texts))
 
-    def _opens_container(self, first: int, brace: int) -> bool:
-        word, second = self.texts[first], self.texts[first + 1]
-        if word == "extern":
-            return first + 2 == brace and self.kinds[first + 1] == "string"
-        return word == "namespace" or (word == "inline" and second == "namespace")
-
-    def _after_template(self, at: int, stop: int) -> int:
-        """The place behind the template headers that an item starts with."""
-        texts = self.texts
-        while at + 1 < stop and texts[at] == "template" and texts[at + 1] == "<":
-            depth = 0
-            at += 1
-            while at < stop:
-                depth += (texts[at] == "<") - texts[at].count(">") * (texts[at][0] == ">")
-                at = self.partner[at] + 1 if texts[at] == "(" else at + 1
-                if depth <= 0:
-                    break
-        return at
-
     def _item(self, first: int, stop: int, head_stop: int) -> _Item:
         """The item that a body or a semicolon ends, with the names that it declares."""
         texts, kinds = self.texts, self.kinds
-        start = at = self._after_template(first, stop)
-        item = _Item(first, stop)
-        if texts[start] in _HEAD_ONLY or (texts[start] == "using" and "=" not in texts[start:stop]):
-            return item
-        is_type = texts[start] in ("typedef", "using")
+        start = at = first
+        item = _Item(first, stop, "variable")
         angles = 0
         in_value = False
         while at < head_stop:
             text = texts[at]
             if text == "operator":
                 return _Item(first, stop)
-            if text in _CLOSING:
+            if text == "<" or text[0] == ">":
+                angles += 1 if text == "<" else -text.count(">")
+                if angles <= 0 and texts[start] == "template":
+                    start = at + 1
+            elif text in _CLOSING:
                 end = self.partner[at]
-                is_name = at > start and kinds[at - 1] == "identifier"
+                is_call = text == "(" and at > start and kinds[at - 1] == "identifier"
                 if text == "{" and "enum" in texts[start:at]:
                     item.names |= {
                         texts[place]
@@ -335,33 +319,31 @@ class _Program:
                     }
                 elif text == "(" and texts[at + 1] in ("*", "&") and not in_value:
                     item.names.add(texts[at + 2])  # a pointer to a function
-                elif text == "(" and is_name and not (in_value or is_type or item.names):
+                elif is_call and not (in_value or angles > 0 or item.kind == "type" or item.names):
                     name = at - 1
                     if not _is_attribute(texts[name]):
                         # Without a type before it, it is a macro such as PYBIND11_MODULE.
-                        if name == start:
+                        if name == start or texts[start] in _TAKES_CODE:
                             return _Item(first, stop)
                         while name - 2 > start and texts[name - 1] == "::":
                             name -= 2
                         return _Item(first, stop, "function", {texts[name]})
                 in_value = in_value and text != "{"
                 at = end
-            elif text == "=" or text == ":":
-                in_value = True
-            elif text == ",":
-                in_value = False
-            elif text == "<" or text[0] == ">":
-                angles += 1 if text == "<" else -text.count(">")
-            elif text in _TYPE_KEYS:
-                is_type = True
-            elif kinds[at] == "identifier" and not in_value and angles <= 0:
+            elif angles > 0:
+                pass
+            elif text in _TYPE_KEYS or text in ("typedef", "using"):
+                item.kind = "type"
+            elif text in ("=", ":", ","):
+                in_value = text != ","
+            elif kinds[at] == "identifier" and not in_value:
                 is_keyed = at > start and texts[at - 1] in _TYPE_KEYS
                 is_new = text not in self.words.names and texts[at + 1] in _AFTER_NAME
                 if (is_keyed or is_new) and not _is_attribute(text):
                     item.names.add(text)
             at += 1
-        item.kind = "type" if is_type else "variable"
-        return item
+        is_directive = texts[start] == "using" and not in_value
+        return _Item(first, stop) if is_directive else item
 
     def _is_internal(self, item: _Item) -> bool:
         """Whether nothing outside can call or read what an item declares."""
@@ -558,7 +540,7 @@ class _Names:
             name
             for program in programs
             for item in program.items
-            for name in item.names - _TAKES_CODE
+            for name in item.names - _TAKES_CODE - _TEXT_TYPES
             if program.alive[item.start]
         }
         """Names of the program's own, even if a library has them as well."""
@@ -694,7 +676,7 @@ class _Names:
                 return self._name(match["word"], home, self.words.texts, ())
             return match["escape"] or match["number"] or ""
 
-        opening = text.index('"')
+        opening = max(text.find('"'), 0)
         return text[opening] + _IN_ASSEMBLY.sub(write, text[opening + 1 :])
 
     def _directive(self, text: str, home: str, mine: Collection[str]) -> str:
@@ -706,10 +688,11 @@ class _Names:
             and (_SILENT_PRAGMA.match(text) or _PRAGMAS.isdisjoint(_WORD.findall(rest)[:1]))
         ):
             return ""
+        if word in ("include", "include_next", "import") and _HEADER.match(rest):
+            return f"#{word} {self._in_assembly(rest, home)}"
         if word not in _DIRECTIVES:
             return "#error"
-        is_include = word.startswith(("include", "import"))
-        texts = self.words.texts if is_pragma or is_include else frozenset()
+        texts = self.words.texts if is_pragma else frozenset()
         is_code = bool(texts) or not _TAKES_CODE.isdisjoint(_WORD.findall(rest))
         parameters = _parameters(text)
         before = ""

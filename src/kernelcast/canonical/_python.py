@@ -48,6 +48,11 @@ _NUMBER = re.compile(r"0[xX][0-9a-fA-F_]+|0[oObB][0-7_]+|[\d_.]+(?:[eE][+-]?[\d_
 _MARK = re.compile(f"{STANDS_IN}\\d+{STANDS_IN}\\Z")
 _BLOCKS = ("body", "orelse", "finalbody")
 
+_LITERAL = (
+    *(ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.JoinedStr),
+    *(ast.UnaryOp, ast.unaryop, ast.BinOp, ast.operator, ast.expr_context),
+)
+
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -147,25 +152,12 @@ def _numbered_text(cleaned: str) -> str:
             case _:
                 return text
 
-    return PY_TOKEN.sub(write, cleaned)
+    text = PY_TOKEN.sub(write, cleaned)
+    return text if "?" in text else f"{text}?"  # it must not come to parse
 
 
 def _is_literal(node: ast.expr | None) -> bool:
-    match node:
-        case ast.Constant():
-            return True
-        case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
-            return all(map(_is_literal, parts))
-        case ast.JoinedStr(values=parts):
-            return all(map(_is_literal, parts))
-        case ast.Dict(keys=keys, values=values):
-            return all(map(_is_literal, (*keys, *values)))
-        case ast.UnaryOp(operand=operand):
-            return _is_literal(operand)
-        case ast.BinOp(left=left, right=right):
-            return _is_literal(left) and _is_literal(right)
-        case _:
-            return False
+    return node is not None and all(isinstance(part, _LITERAL) for part in _nodes(node))
 
 
 def _root_name(node: ast.expr) -> str:
