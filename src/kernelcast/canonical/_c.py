@@ -16,33 +16,18 @@ from itertools import compress
 from typing import Any, Literal
 
 from kernelcast.canonical._lexer import IN_DIRECTIVE, STANDS_IN, Token, TokenKind
-from kernelcast.canonical._vocabulary import Numbers, Vocabulary, words
+from kernelcast.canonical._vocabulary import Numbers, Vocabulary, role
 
 _TYPE_KEYS = frozenset({"struct", "class", "union", "enum"})
-_TYPES = words(
-    "auto bool char double float half int long short signed unsigned void uchar ushort uint ulong "
-    "size_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t __half __half2 half2 "
-    "float2 float3 float4 double2 int2 int4 uint2 uint4 dim3 scalar_t"
-)
-_QUALIFIERS = words("const volatile restrict __restrict __restrict__ * & &&")
-_SPECIFIERS = words(
-    "constexpr static inline extern register typename __global__ __device__ __host__ __shared__ "
-    "__constant__ __forceinline__ __kernel __global __local __private __constant kernel global "
-    "local constant maybe_unused unused gnu"
-)
-_ATTRIBUTES = words(
-    "__attribute__ __attribute __declspec __launch_bounds__ __cluster_dims__ __maxnreg__ __align__ "
-    "alignas decltype __typeof__ typeof noexcept asm __asm__ explicit requires "
-    "reqd_work_group_size work_group_size_hint"
-)
+_BEFORE_TYPE = _TYPE_KEYS | {"typename", "using", "namespace"}
+_TYPES = role("types")
+_QUALIFIERS = role("qualifiers")
+_SPECIFIERS = role("specifiers")
+_ATTRIBUTES = role("attributes")
 _INTERNAL = frozenset({"static", "inline", "__device__", "constexpr", "__forceinline__"})
 # Calls and specifiers whose strings are code.
 _TAKES_CODE = frozenset({"asm", "__asm__", "__asm", "_Pragma", "__attribute__"})
-# Pragmas that compilers act on. Every other pragma is dropped.
-_PRAGMAS = words(
-    "omp acc unroll nounroll GCC clang nv nv_diag_suppress nv_diag_default nv_diagnostic once STDC "
-    "kernelcast OPENCL hip pack diag_suppress ivdep vector simd loop"
-)
+_PRAGMAS = role("pragmas")
 _SILENT_PRAGMA = re.compile(r"#pragma (?:GCC |clang )?(?:message|warning|region|endregion)\b")
 _SILENT_DIRECTIVES = frozenset({"warning", "ident", "sccs", "line", ""})
 
@@ -53,21 +38,26 @@ _DEFINED = re.compile(r"\bdefined\s*\(?\s*(\w+)")
 _CONDITIONALS = frozenset({"if", "ifdef", "ifndef"})
 _ALTERNATIVES = frozenset({"else", "elif", "elifdef", "elifndef"})
 _DIRECTIVES = _CONDITIONALS | _ALTERNATIVES
-_DIRECTIVES |= words("define undef endif pragma")
+_DIRECTIVES |= {"define", "undef", "endif", "pragma"}
 _CONSTANT_CONDITIONS = frozenset({"#if 0", "#if false", "#if 1", "#if true"})
 _CONSTANTS = {"0": "off", "false": "off", "1": "on", "true": "on"}
 _SKIPPED = frozenset({"off", "done"})
 _ASKS_ONLY = frozenset({"ifdef", "ifndef", "elifdef", "elifndef", "undef"})
 _WORD = re.compile(r"[^\W\d]\w*")
 _DIGRAPHS = {"<%": "{", "%>": "}", "<:": "[", ":>": "]"}
-_HASH = frozenset({"#", "%:"})
+_STRAY = frozenset({Token("punctuator", "#"), Token("punctuator", "%:")})
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _ACCESS = frozenset({".", "->", "::"})
-_MAY_DO_NOTHING = frozenset({"0", "false", ";"})
-_BOUNDARIES = frozenset({";", "{", "}"})
 _AFTER_NAME = frozenset({"=", ";", ",", "[", "{", ":", "final"})
-_LITERALS = frozenset({"string", "number", "character"})
-_TEXT_TYPES = _TYPES | _QUALIFIERS | _SPECIFIERS | {"::", "[", "]", "std", "string", "string_view"}
+# One letter a token, so that statements are found by patterns.
+_CODES = dict.fromkeys(
+    _TYPES | _QUALIFIERS | _SPECIFIERS | {"::", "std", "string", "string_view"}, "t"
+)
+_CODES |= {"if": "F", "else": "E", "while": "W", "void": "V", "0": "Z", "false": "Z"}
+_KIND_CODES = {"identifier": "i", "number": "n", "character": "n", "string": "s", "directive": "d"}
+_IDLE = re.compile(r"(?<![^;{}d])(?:s+|\(V\)(?:i|s+));")
+_NEVER = re.compile(r"[FW]\(Z\)\{")
+_TEXT = re.compile(r"(?<![^;{}d])(?:t|\[\[t+\]\])+(?P<name>i)(?:\[[^]]*\])*=?[{(]*s[snZ{},)]*;")
 _MOST_ROUNDS = 8  # dropping an item can leave another one unused
 
 # What a literal may show. A suffix of the author's is numbered, any other excess is cut off.
@@ -165,9 +155,7 @@ class _Program:
         self.words = vocabulary
         # A stray # is garbage: dropping tokens could make it the first on its line.
         texts = {text for _, text in lexed}
-        is_garbage = not _HASH.isdisjoint(texts) and any(
-            kind == "punctuator" and text in _HASH for kind, text in lexed
-        )
+        is_garbage = not _STRAY.isdisjoint(lexed)
         if not is_garbage and not _CONSTANT_CONDITIONS.isdisjoint(texts):
             lexed = _without_disabled(lexed)
         if not _DIGRAPHS.keys().isdisjoint(texts):
@@ -179,7 +167,12 @@ class _Program:
         self.directives = {
             at: _directive(text) for at, (kind, text) in enumerate(lexed) if kind == "directive"
         }
-        self.strings = [at for at, kind in enumerate(self.kinds) if kind == "string"]
+        self.codes = "".join(
+            [
+                _CODES.get(text) or _KIND_CODES.get(kind) or (text if len(text) == 1 else "o")
+                for kind, text in lexed
+            ]
+        )
         self.macros: dict[str, list[int]] = {}
         for at in self.directives:
             if match := _DEFINE.match(self.texts[at]):
@@ -194,13 +187,13 @@ class _Program:
         if not self.is_structured:
             self.functions = {*self.texts}
         self.internal = set().union(*(item.names for item in functions if self._is_internal(item)))
-        self.has_labels = any(self.texts[at - 2 : at] == ["def", "("] for at in self.strings)
+        self.has_labels = "def" in texts and "(s" in self.codes
 
     def reduce(self, entries: Collection[str], *, is_closed: bool) -> None:
         """Drop what does nothing, and what the entries do not reach if the program is closed."""
         if not self.is_structured:
             return
-        self._drop_statements_without_effect()
+        self._drop_never_run()
         for _ in range(_MOST_ROUNDS):
             self._reach(entries, is_closed=is_closed)
             for item in self.items:
@@ -360,73 +353,29 @@ class _Program:
 
     # ---- code that does nothing ------------------------------------------------------------------
 
-    def _starts_statement(self, at: int) -> bool:
-        return at == 0 or self.texts[at - 1] in _BOUNDARIES or at - 1 in self.directives
-
-    def _drop_statements_without_effect(self) -> None:
+    def _drop_never_run(self) -> None:
         """Drop `"words";`, `(void)x;` and what `if (0)` and `while (false)` guard."""
-        texts, kinds = self.texts, self.kinds
-        for at in [at for at, text in enumerate(texts) if text in _MAY_DO_NOTHING]:
-            if texts[at] != ";":
-                key, body = at - 2, at + 2
-                if texts[at - 1 : body : 2] != ["(", ")"] or texts[body : body + 1] != ["{"]:
-                    continue
-                end = self.partner[body]
-                has_else = texts[end + 1 : end + 2] == ["else"]
-                if texts[key] == "if" and (has_else or self._starts_statement(key)):
-                    self._drop(key, end + 1 + has_else)
-                elif texts[key] == "while" and self._starts_statement(key) and not has_else:
-                    self._drop(key, end + 1)
-                continue
-            start = at
-            while start > 0 and kinds[start - 1] == "string":
-                start -= 1
-            is_text = start < at
-            if not is_text and at > 1 and kinds[at - 1] == "identifier":
-                start -= 1
-            if texts[max(start - 3, 0) : start] == ["(", "void", ")"]:
-                start -= 3
-            elif not is_text:
-                continue
-            if self._starts_statement(start):
-                self._drop(start, at + 1)
+        codes = self.codes
+        for match in _IDLE.finditer(codes):
+            self._drop(*match.span())
+        for match in _NEVER.finditer(codes):
+            key, end = match.start(), self.partner[match.end() - 1]
+            has_else = codes[end + 1 : end + 2] == "E"
+            starts = key == 0 or codes[key - 1] in ";{}d"
+            if codes[key] == "F" if has_else else starts:
+                self._drop(key, end + 1 + has_else)
 
     def _drop_unused_texts(self) -> bool:
         """Drop variables that hold text and are mentioned once: where they are declared."""
         texts, alive = self.texts, self.alive
-        found = [part for at in self.strings if alive[at] and (part := self._text_variable(at))]
-        if not found:
-            return False
+        found = [match for match in _TEXT.finditer(self.codes) if alive[match.start()]]
         mentions: Counter[str] = Counter()
-        for text, kind in compress(zip(texts, self.kinds, strict=True), alive):
+        for text, kind in compress(zip(texts, self.kinds, strict=True), alive if found else ()):
             mentions.update(_WORD.findall(text) if kind == "directive" else (text,))
-        unused = [part for part in found if mentions[texts[part[2]]] == 1]
-        for start, stop, _ in unused:
-            self._drop(start, stop)
+        unused = [match for match in found if mentions[texts[match.start("name")]] == 1]
+        for match in unused:
+            self._drop(*match.span())
         return bool(unused)
-
-    def _text_variable(self, string: int) -> tuple[int, int, int] | None:
-        """Start, end and name of a declaration whose first text this is, among literals alone."""
-        texts, kinds = self.texts, self.kinds
-        name = string - 1
-        while name > 0 and texts[name] in ("{", "(", "="):
-            name -= 1
-        if name == string - 1:
-            return None
-        while name > 0 and texts[name] == "]" and self.partner[name] > 0:
-            name = self.partner[name] - 1
-        start = name
-        while start > 0 and texts[start - 1] in _TEXT_TYPES:
-            start -= 1
-        is_declaration = kinds[name] == "identifier" and start < name
-        if not is_declaration or not self._starts_statement(start):
-            return None
-        stop = string
-        while stop < len(texts) and (
-            kinds[stop] in _LITERALS or texts[stop] in ("{", "}", ",", ")")
-        ):
-            stop += 1
-        return (start, stop + 1, name) if texts[stop : stop + 1] == [";"] else None
 
     # ---- reachability ----------------------------------------------------------------------------
 
@@ -540,50 +489,43 @@ class _Names:
             name
             for program in programs
             for item in program.items
-            for name in item.names - _TAKES_CODE - _TEXT_TYPES
+            for name in item.names - _TAKES_CODE - _CODES.keys()
             if program.alive[item.start]
         }
         """Names of the program's own, even if a library has them as well."""
-        self.shared: dict[str, str] = {}
-        """Names of the whole program, with their prefixes."""
-        self.types: set[str] = set()
+        self.shared: set[str] = set()
+        """Names that have one number in the whole program."""
+        self.prefixes: dict[str, str] = {}
         for program in programs:
             self._survey(program)
 
     def _survey(self, program: _Program) -> None:
-        texts, alive = program.texts, program.alive
-        ranks = {"M": 4, "T": 3, "f": 2, "m": 1, "g": 0}
-
-        def share(name: str, prefix: str) -> None:
-            if ranks[prefix] >= ranks.get(self.shared.get(name, "g"), 0):
-                self.shared[name] = prefix
-
+        texts = program.texts
         for item in program.items:
             is_local = item.kind == "function"
             for at in range(item.start, item.stop):
-                if not alive[at]:
-                    continue
                 text = texts[at]
-                if program.kinds[at] == "directive":
-                    word, rest = _directive(text)
+                if not program.alive[at]:
+                    continue
+                if at in program.directives:
+                    word, rest = program.directives[at]
                     if word != "pragma" or not is_local:
-                        for name in {*_WORD.findall(rest)} - _parameters(text):
-                            share(name, "M" if name in program.macros else "g")
-                elif program.kinds[at] == "identifier":
-                    before = texts[at - 1] if at > item.start else ""
-                    after = texts[at + 1] if at + 1 < item.stop else ""
-                    if text in self._owned(item, before) and text not in self.defined:
-                        continue
-                    if before in _TYPE_KEYS or before in ("typename", "using", "namespace"):
-                        self.types.add(text)
-                        if not is_local:
-                            share(text, "T")
-                    elif after == "(" or after == "<<<":
-                        share(text, "f")
-                    elif before in _ACCESS or after == "::":
-                        share(text, "T" if after == "::" else "m")
-                    elif not is_local:
-                        share(text, "T" if item.kind == "type" and text in item.names else "g")
+                        self.shared |= {*_WORD.findall(rest)} - _parameters(text)
+                    continue
+                before = texts[at - 1] if at > item.start else ""
+                is_owned = text in self._owned(item, before) and text not in self.defined
+                if program.kinds[at] != "identifier" or is_owned:
+                    continue
+                after = texts[at + 1] if at + 1 < item.stop else ""
+                if before in _BEFORE_TYPE or after == "::":
+                    self.prefixes[text] = "T"
+                elif after == "(" or after == "<<<":
+                    self.prefixes.setdefault(text, "f")
+                elif before in _ACCESS:
+                    self.prefixes.setdefault(text, "m")
+                if not is_local or before in _ACCESS or after in ("(", "<<<", "::"):
+                    self.shared.add(text)
+        self.prefixes.update(dict.fromkeys(program.macros, "M"))
 
     def _owned(self, item: _Item, before: str) -> frozenset[str]:
         """The words that stay in a place: members of a type are declared without an access."""
@@ -602,41 +544,45 @@ class _Names:
             if not name:
                 return places or self.numbers.of(STANDS_IN, "g")
         if name in self.shared and (name in self.defined or name not in mine):
-            return self.numbers.of(name, self.shared[name]) + places
-        return self.numbers.of(name, "P" if name in self.types else "v", home) + places
+            return self.numbers.of(name, self.prefixes.get(name, "g")) + places
+        is_type = self.prefixes.get(name) == "T"
+        return self.numbers.of(name, "P" if is_type else "v", home) + places
 
     def written(self, program: _Program) -> Iterator[tuple[TokenKind, str]]:
         """The canonical tokens of a program."""
-        texts, kinds = program.texts, program.kinds
-        code = _code_strings(program)
+        texts = program.texts
+        code_stop = 0  # the end of assembly, pragmas and attributes, whose strings are code
         for number, item in enumerate(program.items):
             home = f"{id(program)}:{number}"
             mine = self.defined
             if item.kind == "function":
                 mine = mine | self._declared(program, item)
+            known: dict[tuple[str, bool], str] = {}
             for at in range(item.start, item.stop):
                 if not program.alive[at]:
                     continue
                 text = texts[at]
-                kind = kinds[at]
+                kind = program.kinds[at]
+                before = texts[at - 1] if at > item.start else ""
                 if kind == "identifier":
-                    before = texts[at - 1] if at > item.start else ""
-                    owned = self._owned(item, before)
-                    text = self._name(text, home, owned, () if before in _ACCESS else mine)
+                    if text in _TAKES_CODE and "(" in texts[at + 1 : at + 3]:
+                        code_stop = program.partner[texts.index("(", at)]
+                    key = (text, before in _ACCESS)
+                    if key not in known:
+                        owned = self._owned(item, before)
+                        known[key] = self._name(text, home, owned, () if key[1] else mine)
+                    text = known[key]
                 elif kind == "number":
                     text = self._number(text)
                 elif kind == "character":
                     text = text if _CHARACTER.match(text) else "''"
                 elif kind == "string":
-                    if at in code:
-                        text = self._in_assembly(text, home)
-                    else:
-                        text = self._string(text, before=texts[at - 1] if at else "")
+                    is_code = at < code_stop
+                    text = self._in_assembly(text, home) if is_code else self._string(text, before)
                 elif kind == "directive":
                     text = self._directive(text, home, mine)
-                    if not text:
-                        continue
-                yield kind, text
+                if text:
+                    yield kind, text
 
     def _declared(self, program: _Program, item: _Item) -> set[str]:
         """Owned names that a function declares as variables of its own: `int min = 0;`."""
@@ -653,6 +599,8 @@ class _Names:
         return found
 
     def _number(self, text: str) -> str:
+        if text.isdigit():
+            return text
         match = _NUMBER.match(text)
         assert match
         value, suffix, rest = match.groups()
@@ -714,19 +662,6 @@ class _Names:
                 before = "->" if (before, piece) == ("-", ">") else piece
             written.append(piece)
         return "".join(written)
-
-
-def _code_strings(program: _Program) -> set[int]:
-    """The places of strings that are assembly, pragmas or attributes."""
-    found: set[int] = set()
-    for at, text in enumerate(program.texts):
-        if text in _TAKES_CODE:
-            opening = at + 1
-            while program.texts[opening : opening + 1] in (["volatile"], ["__volatile__"]):
-                opening += 1
-            if program.texts[opening : opening + 1] == ["("]:
-                found.update(range(opening, program.partner[opening]))
-    return found
 
 
 def _is_attribute(word: str) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 
 from kernelcast.canonical._c import numbered_c, reduce_c
 from kernelcast.canonical._lexer import PY_TOKEN, STANDS_IN, lex_c, print_c, readable
-from kernelcast.canonical._vocabulary import Numbers, vocabulary, words
+from kernelcast.canonical._vocabulary import Numbers, role, vocabulary
 
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 # The names by which harnesses call a module when the problem does not name its entry.
@@ -26,32 +26,19 @@ _REFLECTION = frozenset({"globals", "locals", "vars", "eval", "exec", "inspect",
 _MOST_ROUNDS = 8  # dropping a statement can leave another one unused
 _C_MARKS = ("__global__", "#include", "torch::", "__kernel ", "at::Tensor", 'extern "C"')
 _PYTHON_MARKS = re.compile(r"^(?:import|from|def|class|@triton)\b", re.MULTILINE)
-# Methods and attributes to which a base class or its caller gives a meaning.
-_INHERITED = words(
-    "forward backward apply setup_context vjp jvp training parameters named_parameters buffers "
-    "modules children named_modules named_children named_buffers state_dict load_state_dict train "
-    "eval to cuda cpu half float double bfloat16 requires_grad_ zero_grad register_buffer "
-    "register_parameter register_module add_module extra_repr compile type "
-    "save_for_backward saved_tensors needs_input_grad mark_dirty name value"
-)
-_TAKES_ATTRIBUTE_NAME = words(
-    "register_buffer register_parameter register_module add_module getattr setattr hasattr"
-)
-_ALIASES = {
-    "numpy": "np",
-    "torch.nn": "nn",
-    "torch.nn.functional": "F",
-    "triton.language": "tl",
-}
+_INHERITED = role("inherited")
+_TAKES_ATTRIBUTE_NAME = role("takes_attribute_name")
+_ALIASES = {"numpy": "np", "torch.nn": "nn", "torch.nn.functional": "F", "triton.language": "tl"}
 _DEFINED = re.compile(r"^(?:class|def) (\w+)\b", re.MULTILINE)
-_NUMBER = re.compile(r"0[xX][0-9a-fA-F_]+|0[oObB][0-7_]+|[\d_.]+(?:[eE][+-]?[\d_]+)?[jJ]?\Z")
+_NUMBER = re.compile(r"0[xX][0-9a-fA-F_]+|0[oObB][0-7_]+|[\d_.]+(?:[eE][+-]?[\d_]+)?[jJ]?")
 _MARK = re.compile(f"{STANDS_IN}\\d+{STANDS_IN}\\Z")
 _BLOCKS = ("body", "orelse", "finalbody")
 
 _LITERAL = (
     *(ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.JoinedStr),
-    *(ast.UnaryOp, ast.unaryop, ast.BinOp, ast.operator, ast.expr_context),
+    *(ast.UnaryOp, ast.unaryop, ast.BinOp, ast.operator),
 )
+_LEAVES = frozenset({int, str, type(None), ast.Load, ast.Store, ast.Del})
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -141,16 +128,11 @@ def _numbered_text(cleaned: str) -> str:
     numbers = Numbers()
 
     def write(match: re.Match[str]) -> str:
-        text = match[0]
-        match match.lastgroup:
-            case "identifier":
-                return text if text in owned else numbers.of(text, "v")
-            case "string":
-                return "?"
-            case "number" if not _NUMBER.match(text):
-                return "?"
-            case _:
-                return text
+        text, kind = match[0], match.lastgroup
+        if kind == "identifier":
+            return text if text in owned else numbers.of(text, "v")
+        is_hidden = kind == "string" or (kind == "number" and not _NUMBER.fullmatch(text))
+        return "?" if is_hidden else text
 
     text = PY_TOKEN.sub(write, cleaned)
     return text if "?" in text else f"{text}?"  # it must not come to parse
@@ -177,20 +159,18 @@ def _last_name(node: ast.expr) -> str:
             return ""
 
 
-def _arguments(node: _Function | ast.Lambda) -> list[ast.arg]:
-    given = node.args
-    rest = [given.vararg, given.kwarg]
-    return [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, rest)]
+def _arguments(node: _Function | ast.Lambda) -> set[str]:
+    return {part.arg for part in _nodes(node.args) if isinstance(part, ast.arg)}
 
 
 def _nodes(part: ast.AST) -> list[ast.AST]:
-    """A part of the tree and all that is in it, faster than `ast.walk`."""
+    """A part of the tree and all that counts in it, faster than `ast.walk`."""
     found = [part]
     for node in found:
         for value in vars(node).values():
             if isinstance(value, list):
                 found += [item for item in value if isinstance(item, ast.AST)]
-            elif isinstance(value, ast.AST):
+            elif type(value) not in _LEAVES and isinstance(value, ast.AST):
                 found.append(value)
     return found
 
@@ -344,11 +324,11 @@ def _declared(statement: ast.stmt, imports: Collection[str]) -> set[str]:
 def _prune(tree: ast.Module, roots: frozenset[str] | None, imports: Collection[str]) -> bool:
     """Drop what nothing mentions; whether there was anything."""
     parts = {id(statement): _mentions(statement, imports) for statement in tree.body}
-    changed = False
+    before = len(tree.body)
     if roots is not None:
         live = _reached(tree, roots, parts, imports)
-        changed = len(live) < len(tree.body)
         tree.body = [statement for statement in tree.body if id(statement) in live]
+    changed = len(tree.body) < before
     mentioned = set().union(*(parts[id(statement)] for statement in tree.body), _INHERITED)
     for node in _nodes(tree):
         for branch in _BLOCKS if node is not tree and _ANY not in mentioned else ():
@@ -503,7 +483,7 @@ class _Names:
         for node in _nodes(tree):
             match node:
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
-                    names = {argument.arg for argument in _arguments(node)} - self.kept
+                    names = _arguments(node) - self.kept
                     parameters.setdefault(node.name, set()).update(names)
                     if any("jit" in ast.unparse(part) for part in node.decorator_list):
                         self.launched |= names
@@ -514,8 +494,7 @@ class _Names:
                     self.attributes |= _module_names(ast.Module(body, []))
                     for part in body:
                         if isinstance(part, _Function) and part.name == "__init__":
-                            names = {argument.arg for argument in _arguments(part)}
-                            parameters.setdefault(name, set()).update(names)
+                            parameters.setdefault(name, set()).update(_arguments(part))
                 case ast.Attribute(attr=name, ctx=ast.Store(), value=ast.Name(id="self")):
                     self.attributes.add(name)
                 case ast.Call():

@@ -6,12 +6,14 @@ Each file of `vocabulary/` is one word a line. A word that starts with a dot sta
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 _FOLDER = Path(__file__).parent / "vocabulary"
+_ROLES = tomllib.loads((_FOLDER / "roles.toml").read_text(encoding="utf-8"))
 _C = ("c", "cpp", "openmp", "simd")
 _GPU = (*_C, "cuda", "cub", "cute", "pytorch", "pytorch_cpp")
 _LISTS = {
@@ -37,9 +39,9 @@ class Vocabulary(NamedTuple):
     """Whole strings that Python may keep, such as devices and compiler flags."""
 
 
-def words(text: str) -> frozenset[str]:
-    """A set of words that is written as one text."""
-    return frozenset(text.split())
+def role(name: str) -> frozenset[str]:
+    """The words of a role in `roles.toml`."""
+    return frozenset(_ROLES[name].split())
 
 
 @cache
