@@ -515,6 +515,23 @@ class ModelNew(nn.Module):
     )
 
 
+def test_cuda_in_an_f_string_is_reduced_around_its_expressions() -> None:
+    source = """
+import torch
+def run(x, width):
+    text = f'''
+#include <torch/extension.h>
+#define WORDS {width}
+__global__ void WORDS_{width}(int* WORDS2) {{ WORDS2[0] = WORDS; }} // WORDS
+'''
+    return torch.compile(text)
+"""
+    printed = canonical_source(source, "python")
+    assert "WORDS" not in printed
+    assert "#define M1 {v2}" in printed
+    assert canonical_source(printed, "python") == printed
+
+
 C_KERNEL = """
 #include <cuda_runtime.h>
 #define TILE 32

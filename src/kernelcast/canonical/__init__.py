@@ -90,7 +90,7 @@ def kernel_id(source: str, language: str) -> str:
     Names that are the author's alone are numbered first, so that renaming them keeps the id.
     """
     if _is_c_family(language):
-        text = "\0".join(numbered_c(lex_c(source), vocabulary(language)))
+        text = numbered_c(lex_c(source), vocabulary(language))
     else:
         text = numbered_python(source)
     return hashlib.sha256(f"{language}\0{text}".encode()).hexdigest()[:32]

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import compress, pairwise
 from typing import Any, Literal
 
 from kernelcast.canonical._lexer import IN_DIRECTIVE, STANDS_IN, Token, TokenKind
@@ -42,6 +42,9 @@ _DIRECTIVES |= {"define", "undef", "endif", "pragma"}
 _CONSTANT_CONDITIONS = frozenset({"#if 0", "#if false", "#if 1", "#if true"})
 _CONSTANTS = {"0": "off", "false": "off", "1": "on", "true": "on"}
 _SKIPPED = frozenset({"off", "done"})
+_GROUP_LETTERS = dict.fromkeys(_CONDITIONALS, "I") | dict.fromkeys(_ALTERNATIVES, "E")
+_GROUP_LETTERS |= {"endif": "N"}
+_EMPTY_GROUP = re.compile("IE*N|o*OC")
 _ASKS_ONLY = frozenset({"ifdef", "ifndef", "elifdef", "elifndef", "undef"})
 _WORD = re.compile(r"[^\W\d]\w*")
 _DIGRAPHS = {"<%": "{", "%>": "}", "<:": "[", ":>": "]"}
@@ -121,31 +124,27 @@ def reduce_c(
     return reduced, {name: new for name in wanted if (new := names.numbers.known(name))}
 
 
-def numbered_c(lexed: Sequence[Token], vocabulary: Vocabulary) -> list[str]:
+def numbered_c(lexed: Sequence[Token], vocabulary: Vocabulary) -> str:
     """Every token, with numbers for the names that occur more than once and no list owns.
 
     A name that occurs once may belong to the outside, as an entry does, so it stays.
     """
-    pieces: list[tuple[str, str]] = []
+    pieces: list[tuple[str | None, str]] = []
     for token in lexed:
         if token.kind == "directive" and not token.text.startswith("#include"):
-            pieces += [
-                (str(match.lastgroup), match[0]) for match in IN_DIRECTIVE.finditer(token.text)
-            ]
+            pieces += [(match.lastgroup, match[0]) for match in IN_DIRECTIVE.finditer(token.text)]
         else:
             pieces.append(("name" if token.kind == "identifier" else token.kind, token.text))
     times = Counter(text for kind, text in pieces if kind == "name")
     # A macro that makes text of its argument makes every name count.
     is_quoted = any(token.kind == "directive" and "#" in token.text[1:] for token in lexed)
+    own = {name for name in times if times[name] > 1 and not is_quoted} - vocabulary.names
     numbers = Numbers()
-    before = ""
     written: list[str] = []
-    for kind, text in pieces:
-        owned = vocabulary.members if before in _ACCESS else vocabulary.names
-        is_own = kind == "name" and times[text] > 1 and text not in owned and not is_quoted
-        written.append(numbers.of(text, "\0") if is_own else text)
-        before = text
-    return written
+    for (_, before), (_, text) in pairwise(((None, ""), *pieces)):
+        is_member = before in _ACCESS and text in vocabulary.members
+        written.append(numbers.of(text, "\1") if text in own and not is_member else text)
+    return "\0".join(written)
 
 
 class _Program:
@@ -433,38 +432,27 @@ class _Program:
 
     def _drop_empty_groups(self) -> bool:
         """Drop namespaces and conditionals that hold nothing any more."""
-        bounds: dict[int, tuple[str, int]] = {
-            item.start: (item.kind, item.stop)
-            for item in self.items
-            if item.kind in ("open", "close")
-        }
+        places = [at for at in range(len(self.texts)) if self.alive[at]]
         asked: Counter[str] = Counter()
+        letters = dict.fromkeys(places, "x")
+        for item in self.items:
+            if item.kind in ("open", "close"):
+                letters.update(dict.fromkeys(range(item.start, item.stop - 1), "o"))
+                letters[item.stop - 1] = "O" if item.kind == "open" else "C"
         for at, (word, _) in self.directives.items():
-            bounds[at] = (word, at + 1)
+            letters[at] = _GROUP_LETTERS.get(word, "x")
             if self.alive[at] and word != "define":
                 asked.update(_words_of_directive(self.texts[at])[1])
+            elif asked[self.texts[at].partition(" ")[2]] == 1:
+                letters[at] = "E"  # only to be asked for once: `#ifndef A`
+        codes = "".join([letters[at] for at in places])
         changed = False
-        # Of each group, the places that make it one, as long as nothing stands between them.
-        opened: list[list[tuple[int, int]]] = []
-        behind = 0
-        for at, (word, stop) in sorted(bounds.items()):
-            if not self.alive[at]:
-                continue
-            if self.alive.find(1, behind, at) >= 0:
-                opened.clear()
-            behind = stop
-            if word in _CONDITIONALS or word == "open":
-                opened.append([(at, stop)])
-            elif word in _ALTERNATIVES and opened:
-                opened[-1].append((at, stop))
-            elif word == "define" and opened and asked[self.texts[at].partition(" ")[2]] == 1:
-                opened[-1].append((at, stop))  # only to be asked for once: `#ifndef A`
-            elif word in ("endif", "close") and opened:
-                for start, end in (*opened.pop(), (at, stop)):
-                    self.alive[start:end] = bytes(end - start)
-                changed = True
-            else:
-                opened.clear()
+        while match := _EMPTY_GROUP.search(codes):
+            for at in places[match.start() : match.end()]:
+                self.alive[at] = 0
+            del places[match.start() : match.end()]
+            codes = codes[: match.start()] + codes[match.end() :]
+            changed = True
         return changed
 
 

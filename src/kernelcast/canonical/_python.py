@@ -11,7 +11,9 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections import Counter
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 
 from kernelcast.canonical._c import numbered_c, reduce_c
 from kernelcast.canonical._lexer import PY_TOKEN, STANDS_IN, lex_c, print_c, readable
@@ -75,33 +77,21 @@ def reduce_python(source: str, entry: str | None = None) -> str:
 
 
 def numbered_python(source: str) -> str:
-    """The module with numbers for the variables that nothing but their functions can mean.
+    """The module without comments and docstrings, with numbers as `numbered_c` gives them."""
+    text = plain_python(source)
+    times = Counter(match[0] for match in PY_TOKEN.finditer(text))
+    own = {name for name in times if times[name] > 1} - vocabulary("python").members
+    numbers = Numbers()
 
-    Comments, docstrings and layout are gone, in C++ that it carries as well.
-    """
-    cleaned = _cleaned(source)
-    try:
-        tree = _tidied(cleaned)
-        own = _bound(tree) - vocabulary("python").names - _module_names(tree)
-        for node in _nodes(tree):
-            match node:
-                case ast.Constant(value=str() as text):
-                    if _is_c(text):
-                        node.value = "\0".join(numbered_c(lex_c(text), vocabulary("hip")))
-                    own.discard(text)
-                case ast.arg(arg=name) | ast.Attribute(attr=name) | ast.keyword(arg=str() as name):
-                    own.discard(name)
-                case ast.Global(names=names) | ast.Nonlocal(names=names):
-                    own.difference_update(names)
-                case ast.Name(id=name) if name in _REFLECTION:
-                    return ast.unparse(tree)
-        numbers = Numbers()
-        for node in _nodes(tree):
-            if isinstance(node, ast.Name) and node.id in own:
-                node.id = numbers.of(node.id, "\0")
-        return ast.unparse(tree)
-    except _UNREADABLE:
-        return cleaned
+    def write(match: re.Match[str]) -> str:
+        if match.lastgroup == "identifier" and match[0] in own:
+            return numbers.of(match[0], "\1")
+        if match.lastgroup == "string" and _is_c(match[0]):
+            with suppress(*_UNREADABLE):  # an f-string is no literal
+                return numbered_c(lex_c(str(ast.literal_eval(match[0]))), vocabulary("hip"))
+        return match[0]
+
+    return text if times.keys() & _REFLECTION else PY_TOKEN.sub(write, text)
 
 
 def _cleaned(source: str) -> str:
@@ -430,11 +420,7 @@ def _parted(text: str, node: ast.JoinedStr) -> Iterator[ast.expr]:
         if number % 2 and part.isdigit() and int(part) < len(node.values):
             yield node.values[int(part)]
         elif part:
-            yield _Source(part)
-
-
-class _Source(ast.Constant):
-    """Canonical C++ between the expressions of an f-string."""
+            yield ast.Constant(part, kind="C++")
 
 
 def _as_literal(text: str) -> str:
@@ -535,12 +521,10 @@ class _Names:
         if text in self.words.strings or _MARK.match(text):
             return text
         if _PYTHON_MARKS.search(text):
-            try:
+            with suppress(*_UNREADABLE):
                 tree = _tidied(_cleaned(text))
                 _Names(tree, self.kept, self.exported).visit(tree)
                 return ast.unparse(tree)
-            except _UNREADABLE:
-                pass
         return ""
 
     def visit(self, tree: ast.Module) -> None:
@@ -553,7 +537,7 @@ class _Names:
     def _visit(self, node: ast.AST, *, in_class: bool = False) -> None:
         """Rename a node and all in it. Every text of a node is replaced here, whatever its kind."""
         match node:
-            case _Source():
+            case ast.Constant(kind="C++"):
                 return
             case ast.Constant(value=value):
                 if isinstance(value, str | bytes):
