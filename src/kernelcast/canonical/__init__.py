@@ -1,13 +1,9 @@
 r"""Canonical source, the hash that names a kernel, and how alike two kernels are.
 
-A kernel's canonical source is the same program with nothing in it that only a reader would see:
-comments, layout, docstrings, invisible characters, what its entry does not reach and texts that
-nothing uses are gone, and the author's names are numbers. Names of the language and its libraries,
-constants, pragmas, launch bounds and inline assembly stay. Forecasters are shown no other source.
-
-Nothing here raises for a malformed kernel, which is a value like any other. What canonical source
-cannot keep: `__LINE__`, and the white space inside a macro argument that the preprocessor turns
-into a string. `docs/explanation/canonical.md` lists what it cannot drop.
+Canonical source has no comments, layout, docstrings or invisible characters, and nothing that the
+entry does not reach. A name stays only if a list of the language or its libraries owns it; every
+other name is a number, and strings are empty. Forecasters are shown no other source. Nothing here
+raises for a malformed kernel. `docs/explanation/canonical.md` describes what stays.
 """
 
 from __future__ import annotations
@@ -130,18 +126,17 @@ def fingerprint(source: str, language: str) -> tuple[int, ...]:
     texts = [text for _, text in lexed]
     runs = {" ".join(texts[at : at + _SHINGLE]) for at in range(max(len(texts) - _SHINGLE + 1, 1))}
     hashes = (hashlib.blake2b(run.encode(), digest_size=8).digest() for run in runs)
-    return tuple(sorted(int.from_bytes(each) for each in hashes)[:_SKETCH])
+    return tuple(sorted(map(int.from_bytes, hashes))[:_SKETCH])
 
 
 def similarity(one: tuple[int, ...], other: tuple[int, ...]) -> float:
     """The share of runs of tokens that two fingerprints have in common, from 0 to 1.
 
-    Exact for kernels of up to 256 distinct runs, beyond that an estimate with an error of about
-    0.03.
+    It is exact for up to 256 distinct runs, and beyond that off by about 0.03.
     """
     union = sorted({*one, *other})[:_SKETCH]
     common = {*one} & {*other}
-    return sum(each in common for each in union) / len(union) if union else 1.0
+    return len(common.intersection(union)) / len(union) if union else 1.0
 
 
 def _is_c_family(language: str) -> bool:

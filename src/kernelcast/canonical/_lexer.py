@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 TokenKind = Literal["identifier", "number", "string", "character", "punctuator", "directive"]
 
@@ -82,7 +82,7 @@ _PUNCTUATOR = (
 # The most frequent come first; only a name and a literal's prefix, and a number or comment and a
 # punctuator, could be taken for one another.
 _PIECES = {
-    "name": rf"(?!{_PREFIX}[\"']){_NAME}",
+    "identifier": rf"(?!{_PREFIX}[\"']){_NAME}",
     "mark": r"[()\[\]{};,]",
     "line": rf"{_LINE_START}(?:{_DIRECTIVE})?",
     "number": _NUMBER,
@@ -95,6 +95,8 @@ _PIECES = {
 }
 _SCAN = re.compile("|".join(_PIECES.values()))
 _CLASSIFY = re.compile("|".join(f"(?P<{kind}>{piece})" for kind, piece in _PIECES.items()))
+_KINDS = {"mark": "punctuator", "line": "directive", "raw_string": "string"}
+_KINDS |= {"open_comment": "punctuator"}
 _BEFORE_DIRECTIVE = re.compile(_LINE_START)
 _HEADER_PARTS = re.compile(rf"(?:#|%:){_GAP}(include_next|include|import){_GAP}(<[^>\n]*>)")
 _IN_DIRECTIVE = re.compile(
@@ -174,27 +176,20 @@ class _PieceTokens(dict[str, Token | None]):
     def __missing__(self, piece: str) -> Token | None:
         match = _CLASSIFY.match(piece)
         assert match
-        token: Token | None = None
-        match match.lastgroup:
-            case "name":
-                token = Token("identifier", piece)
-            case "number":
-                token = Token("number", piece)
-            case "mark" | "punctuator":
-                token = Token("punctuator", piece)
-            case "open_comment":
-                token = Token("punctuator", "/*")
-            case "string":
-                token = Token("string", piece if CLOSED_LITERAL.match(piece) else piece.rstrip())
-            case "character":
-                token = Token("character", piece if CLOSED_LITERAL.match(piece) else piece.rstrip())
-            case "raw_string":
-                token = Token("string", self._raw_string(piece))
-            case "line":
-                start = _BEFORE_DIRECTIVE.match(piece)
-                assert start
-                if directive := piece[start.end() :]:
-                    token = Token("directive", self._directive(directive))
+        group = str(match.lastgroup)
+        text = piece
+        if group == "open_comment":
+            text = "/*"
+        elif group in ("string", "character"):
+            text = piece if CLOSED_LITERAL.match(piece) else piece.rstrip()
+        elif group == "raw_string":
+            text = self._raw_string(piece)
+        elif group == "line":
+            start = _BEFORE_DIRECTIVE.match(piece)
+            assert start
+            text = piece[start.end() :] and self._directive(piece[start.end() :])
+        is_token = text and group != "comment"
+        token = Token(cast(TokenKind, _KINDS.get(group, group)), text) if is_token else None
         self[piece] = token
         return token
 
@@ -334,9 +329,8 @@ PY_TOKEN = re.compile(
 
 def lex_python(source: str) -> tuple[Token, ...]:
     """The tokens of Python without comments, line ends and indentation."""
-    found: list[Token] = []
-    for match in PY_TOKEN.finditer(source):
-        match match.lastgroup:
-            case "identifier" | "number" | "string" | "punctuator" as kind:
-                found.append(Token(kind, match[0]))
-    return tuple(found)
+    return tuple(
+        Token(cast(TokenKind, match.lastgroup), match[0])
+        for match in PY_TOKEN.finditer(source)
+        if match.lastgroup not in ("comment", "invisible")
+    )

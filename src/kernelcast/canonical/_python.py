@@ -226,31 +226,21 @@ class _Tidy(ast.NodeTransformer):
     @staticmethod
     def _is_idle(statement: ast.stmt) -> bool:
         match statement:
-            case ast.Pass() | ast.AnnAssign(value=None, annotation=ast.Constant()):
-                return True
-            case ast.Expr(value=ast.Constant(value=value)) if value is Ellipsis:
-                return False
             case ast.Expr(value=value):
-                return _is_literal(value)
-            case ast.Assign(targets=[ast.Name(id="__all__" | "__doc__"), *_]):
-                return True
-            case ast.AugAssign(target=ast.Name(id="__all__")):
+                is_ellipsis = isinstance(value, ast.Constant) and value.value is Ellipsis
+                return _is_literal(value) and not is_ellipsis
+            case ast.Assign(targets=[target, *_]) | ast.AugAssign(target=target):
+                return isinstance(target, ast.Name) and target.id in ("__all__", "__doc__")
+            case ast.Pass() | ast.AnnAssign(value=None, annotation=ast.Constant()):
                 return True
             case _:
                 return False
 
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
         self.generic_visit(node)
-        match node.test:
-            case ast.Constant(value=value):
-                return node.body if value else node.orelse
-            case ast.Compare(
-                left=ast.Name(id="__name__"),
-                ops=[ast.Eq()],
-                comparators=[ast.Constant(value="__main__")],
-            ):
-                return node.orelse
-        return node
+        if isinstance(node.test, ast.Constant):
+            return node.body if node.test.value else node.orelse
+        return node.orelse if ast.unparse(node.test) == "__name__ == '__main__'" else node
 
     def visit_While(self, node: ast.While) -> ast.AST | list[ast.stmt]:
         self.generic_visit(node)
@@ -282,13 +272,13 @@ def _mentions(part: ast.AST, imports: Collection[str]) -> set[str]:
     found: set[str] = set()
     for node in _nodes(part):
         match node:
-            case ast.Name(id=name, ctx=ast.Load()) | ast.AugAssign(target=ast.Name(id=name)):
+            case ast.Name(id=name, ctx=ast.Load()):
                 found.add(name)
             case ast.Attribute(attr=name, ctx=ast.Load()):
                 if _root_name(node) not in imports:
                     found.add(name)
-            case ast.AugAssign(target=ast.Attribute(attr=name)):
-                found.add(name)
+            case ast.AugAssign(target=target):
+                found.add(_last_name(target))
             case ast.Global(names=names) | ast.Nonlocal(names=names):
                 found.update(names)
             case ast.Call(func=func, args=[_, name, *_]):
@@ -304,24 +294,38 @@ def _declared(statement: ast.stmt, imports: Collection[str]) -> set[str]:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             return {name}
         case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=value):
-            is_own = isinstance(target, ast.Name) or _root_name(target) not in imports
-            is_name = isinstance(target, ast.Name | ast.Attribute)
-            return {_last_name(target)} if is_name and is_own and _is_literal(value) else set()
-        case _:
-            return set()
+            match target:
+                case ast.Name(id=name) if _is_literal(value):
+                    return {name}
+                case ast.Attribute(attr=name) if _is_literal(value):
+                    return {name, _ANY} if _root_name(target) not in imports else set()
+    return set()
 
 
 def _prune(tree: ast.Module, roots: frozenset[str] | None, imports: Collection[str]) -> bool:
     """Drop what nothing mentions; whether there was anything."""
-    parts = {id(statement): _mentions(statement, imports) for statement in tree.body}
-    before = len(tree.body)
-    if roots is not None:
-        live = _reached(tree, roots, parts, imports)
-        tree.body = [statement for statement in tree.body if id(statement) in live]
-    changed = len(tree.body) < before
-    mentioned = set().union(*(parts[id(statement)] for statement in tree.body), _INHERITED)
+    by_name: dict[str, list[ast.stmt]] = {}
+    live: list[ast.stmt] = []
+    for statement in tree.body:
+        names = _declared(statement, imports)
+        for name in names:
+            by_name.setdefault(name, []).append(statement)
+        if roots is None or not names or not roots.isdisjoint(names):
+            live.append(statement)
+    mentioned = set(_INHERITED)
+    reached = {*map(id, live)}
+    for statement in live:  # grows by what its statements mention
+        names = _mentions(statement, imports)
+        mentioned |= names
+        for name in names & by_name.keys():
+            new = [part for part in by_name.pop(name) if id(part) not in reached]
+            reached.update(map(id, new))
+            live += new
+    changed = len(reached) < len(tree.body)
+    tree.body = [statement for statement in tree.body if id(statement) in reached]
     for node in _nodes(tree):
-        for branch in _BLOCKS if node is not tree and _ANY not in mentioned else ():
+        is_kept = node is tree or (isinstance(node, ast.ClassDef) and _ANY in mentioned)
+        for branch in () if is_kept else _BLOCKS:
             statements = getattr(node, branch, None)
             if not isinstance(statements, list):
                 continue
@@ -335,30 +339,6 @@ def _prune(tree: ast.Module, roots: frozenset[str] | None, imports: Collection[s
                 setattr(node, branch, kept or ([] if branch == "orelse" else [ast.Pass()]))
                 changed = True
     return changed
-
-
-def _reached(
-    tree: ast.Module,
-    roots: frozenset[str],
-    parts: dict[int, set[str]],
-    imports: Collection[str],
-) -> set[int]:
-    by_name: dict[str, list[ast.stmt]] = {}
-    todo: list[ast.stmt] = []
-    for statement in tree.body:
-        names = _declared(statement, imports)
-        for name in names:
-            by_name.setdefault(name, []).append(statement)
-        if not names or not roots.isdisjoint(names):
-            todo.append(statement)
-    live = {id(statement) for statement in todo}
-    while todo:
-        for name in parts[id(todo.pop())] & by_name.keys():
-            for statement in by_name.pop(name):
-                if id(statement) not in live:
-                    live.add(id(statement))
-                    todo.append(statement)
-    return live
 
 
 # ---- C++ in strings ------------------------------------------------------------------------------
