@@ -430,9 +430,10 @@ class _Names:
         self.prefixes = dict.fromkeys(_module_names(tree), "g")
         """Names with one number in the whole module."""
         self.launched: set[str] = set()
-        """Parameters of functions that a launch may name in texts and keywords."""
+        """Parameters of compiled functions, which a launch may name."""
         self.attributes: set[str] = set()
         self.keywords: set[str] = set()
+        """Parameters that a keyword or a text names."""
         self._survey(tree)
         self.imports: dict[str, str] = {}
         claimed: dict[str, str] = {}
@@ -446,6 +447,7 @@ class _Names:
     def _survey(self, tree: ast.Module) -> None:
         parameters: dict[str, set[str]] = {}
         calls: list[ast.Call] = []
+        texts: set[str] = set()
         for node in _nodes(tree):
             match node:
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -465,6 +467,9 @@ class _Names:
                     self.attributes.add(name)
                 case ast.Call():
                     calls.append(node)
+                case ast.Constant(value=str() as text):
+                    texts.add(text)
+        self.keywords = texts & self.launched
         self.attributes -= _INHERITED | {name for name in self.attributes if name[:2] == "__"}
         for call in calls:
             # `functools.partial(f, x=1)` takes the parameters of `f`.
