@@ -1,14 +1,15 @@
-"""Text inside a kernel cannot address the model: the prompt is the same with and without it.
+"""Text inside a kernel cannot address the model: no word of it reaches the prompt.
 
 Run: python bench/injection.py [--quick] [--kernels N] [--show]
 For each kernel (the repository's own, then kernels that language models wrote, from the measured
-data; --quick takes 40 of 200) and each of 15 payloads, the payload is put into the source in a way
-that keeps the program the same. The prompt that the LLM forecaster would send must be the clean
-kernel's, byte for byte. A module that carries CUDA in its strings gets each payload in both
-languages. Every case is made with a fixed seed.
+data; --quick takes 40 of 210) and each of 15 payloads, the payload is put into the source in a way
+that keeps the program the same. The prompt of the LLM forecaster is compared with the clean
+kernel's. A module that carries CUDA in its strings gets each payload in both languages. Every case
+is made with a fixed seed. Kernels that do not parse are not drawn.
 
-The last line is JSON: cases, how many prompts changed, by payload. Kernels that do not parse are
-not drawn: they keep their names (docs/explanation/canonical.md says what else stays).
+The last line is JSON: `leaked` counts prompts with a word of the payload (the bar is 0), `changed`
+counts prompts that differ at all (the bar is 1% of the cases), in all and by payload. A name that
+collides with the vocabulary may change a prompt (docs/explanation/canonical.md).
 """
 
 from __future__ import annotations
@@ -136,8 +137,8 @@ def _c_bidi(source: str, choose: random.Random) -> str:
 
 def _c_renamed(pick: Callable[[str], Iterator[str]]) -> Callable[[str, random.Random], str]:
     def put(source: str, choose: random.Random) -> str:
-        found = sorted(set(pick(source)) or set(_c_variables(source)))
-        chosen = choose.sample(found, min(len(found), 5))
+        names = sorted(set(pick(source)) or set(_c_variables(source)))
+        chosen = choose.sample(names, min(len(names), 5))
         new = {name: f"{NAMES[at]}_{at}" for at, name in enumerate(chosen)}
         parts: list[str] = []
         end = 0
@@ -150,7 +151,7 @@ def _c_renamed(pick: Callable[[str], Iterator[str]]) -> Callable[[str, random.Ra
 
 
 def _c_pieces(source: str) -> list[str]:
-    return [each for each in _C_PIECE.findall(source) if not each.startswith(("//", "/*"))]
+    return [piece for piece in _C_PIECE.findall(source) if not piece.startswith(("//", "/*"))]
 
 
 def _c_unclear(source: str) -> set[str]:
@@ -210,7 +211,7 @@ def _py_lines(source: str, lines: Sequence[tuple[int, str]]) -> str:
 
 def _first_line(statement: ast.stmt) -> int:
     decorators = getattr(statement, "decorator_list", [])
-    return min([statement.lineno, *(int(each.lineno) for each in decorators)])
+    return min([statement.lineno, *(int(decorator.lineno) for decorator in decorators)])
 
 
 def _py_module(words: str) -> Callable[[str, random.Random], str]:
@@ -218,10 +219,10 @@ def _py_module(words: str) -> Callable[[str, random.Random], str]:
 
     def put(source: str, choose: random.Random) -> str:
         body = [
-            each
-            for each in ast.parse(source).body
-            if not (isinstance(each, ast.ImportFrom) and each.module == "__future__")
-            and not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+            node
+            for node in ast.parse(source).body
+            if not (isinstance(node, ast.ImportFrom) and node.module == "__future__")
+            and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
         ]
         return _py_lines(source, [(_first_line(choose.choice(body)), words)])
 
@@ -263,8 +264,8 @@ def _py_renamed(pick: Callable[[ast.Module], set[str]]) -> Callable[[str, random
     def put(source: str, choose: random.Random) -> str:
         tree = ast.parse(source)
         unclear = _py_unclear(tree)
-        found = sorted(pick(tree) - unclear or _py_variables(tree) - unclear)
-        chosen = choose.sample(found, min(len(found), 5))
+        names = sorted(pick(tree) - unclear or _py_variables(tree) - unclear)
+        chosen = choose.sample(names, min(len(names), 5))
         new = {name: f"{NAMES[at]}_{at}" for at, name in enumerate(chosen)}
         text = source.splitlines()
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
@@ -302,31 +303,31 @@ def _py_unclear(tree: ast.Module) -> set[str]:
             case ast.Name(id=name) | ast.arg(arg=name):
                 variables.add(name)
             case ast.ClassDef(body=body):
-                members = {each.name for each in body if isinstance(each, ast.FunctionDef)}
-                unclear |= {each for each in members if each.startswith("__")}
+                members = {part.name for part in body if isinstance(part, ast.FunctionDef)}
+                unclear |= {name for name in members if name.startswith("__")}
                 attributes |= members
     return unclear | (variables & attributes)
 
 
 def _py_variables(tree: ast.Module) -> set[str]:
-    found = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    names = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-    return {each for each in found if not each.startswith("__")}
+            names.add(node.id)
+    return {name for name in names if not name.startswith("__")}
 
 
 def _py_functions(tree: ast.Module) -> set[str]:
     """Functions, classes and what objects keep."""
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                found.add(name)
+                names.add(name)
             case ast.Attribute(attr=name, ctx=ast.Store(), value=ast.Name(id="self")):
-                found.add(name)
+                names.add(name)
     # A method may override one of its base class; helpers of these modules do not.
-    return found - {"backward", "apply", "train", "training", "eval", "parameters", "extra_repr"}
+    return names - {"backward", "apply", "train", "training", "eval", "parameters", "extra_repr"}
 
 
 # ---- the fifteen ---------------------------------------------------------------------------------
@@ -412,21 +413,23 @@ class Sample:
 
 def own_kernels() -> list[Sample]:
     """The repository's own."""
-    found = []
+    samples = []
     endings: dict[str, Language] = {".cu": "cuda", ".cl": "opencl", ".py": "triton", ".cpp": "cpp"}
     for path in sorted((ROOT / "tests" / "backends" / "kernels").iterdir()):
         if path.suffix in endings and path.stem != "__init__":
             source = path.read_text()
-            found.append(Sample(path.name, endings[path.suffix], source, "kernel"))
+            samples.append(Sample(path.name, endings[path.suffix], source, "kernel"))
             if path.suffix == ".cu":  # HIP compiles the same source
-                found.append(Sample(f"{path.stem}.hip", "hip", source, "kernel"))
+                samples.append(Sample(f"{path.stem}.hip", "hip", source, "kernel"))
     for path in sorted((ROOT / "src/kernelcast/problems/bundled").glob("*/*.cpp")):
         source = path.read_text()
         if path.stem == "template":
             values = tomllib.loads(path.with_suffix(".toml").read_text())["parameters"]
-            source = "".join(f"#define {key} {each[0]}\n" for key, each in values.items()) + source
-        found.append(Sample(f"{path.parent.name}/{path.stem}", "cpp", source, "kernel"))
-    return found
+            source = (
+                "".join(f"#define {key} {choices[0]}\n" for key, choices in values.items()) + source
+            )
+        samples.append(Sample(f"{path.parent.name}/{path.stem}", "cpp", source, "kernel"))
+    return samples
 
 
 def written_kernels(choose: random.Random, count: int) -> list[Sample]:
@@ -469,8 +472,8 @@ def _is_whole(source: str, language: str) -> bool:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return False
-    texts = (each.value for each in ast.walk(tree) if isinstance(each, ast.Constant))
-    return all(_brackets_fit(each) for each in texts if isinstance(each, str) and "#inc" in each)
+    texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return all(_brackets_fit(text) for text in texts if isinstance(text, str) and "#inc" in text)
 
 
 def _brackets_fit(source: str) -> bool:
@@ -480,8 +483,8 @@ def _brackets_fit(source: str) -> bool:
 
 def _entry(source: str, language: str) -> str:
     if language in ("python", "triton"):
-        found = re.search(r"^(?:class|def) (ModelNew|Model|run|custom_kernel)\b", source, re.M)
-        return found[1] if found else ""
+        match = re.search(r"^(?:class|def) (ModelNew|Model|run|custom_kernel)\b", source, re.M)
+        return match[1] if match else ""
     host = re.findall(
         r"^(?:void|torch::Tensor|at::Tensor|extern \"C\"[^;{(]*?) (\w+)\(", source, re.M
     )
@@ -490,16 +493,16 @@ def _entry(source: str, language: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a row a payload; fail if one prompt changed."""
+    """Print a row a payload; fail if a word leaked or more than 1% of the prompts changed."""
     parser = bench_parser(__doc__, quick="40 kernels")
-    parser.add_argument("--kernels", type=int, default=200)
+    parser.add_argument("--kernels", type=int, default=210)
     parser.add_argument("--show", action="store_true", help="print what changed")
-    given = parser.parse_args(arguments)
-    count = 40 if given.quick else given.kernels
+    options = parser.parse_args(arguments)
+    count = 40 if options.quick else options.kernels
     began = time.monotonic()
     choose = random.Random(SEED)
     own = own_kernels()
-    if given.quick:
+    if options.quick:
         own = choose.sample(own, 16)
     samples = [*own, *written_kernels(choose, count - len(own))][:count]
     prompt = prompt_builder()
@@ -516,7 +519,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             leaked[payload.name] += not PAYLOAD_WORDS.isdisjoint(new)
             if shown != clean:
                 changed[payload.name] += 1
-                if given.show:
+                if options.show:
                     print(f"--- {sample.name} ({sample.language}): {payload.name}")
                     pair = (clean.splitlines(), shown.splitlines())
                     print("\n".join(list(difflib.unified_diff(*pair, n=0))[2:10])[:900])
@@ -530,12 +533,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "changed_share": round(changed.total() / (len(samples) * len(PAYLOADS)), 5),
         "leaked": leaked.total(),
         "kernels": len(samples),
-        "languages": dict(Counter(each.language for each in samples)),
-        "by_payload": {each.name: changed[each.name] for each in PAYLOADS},
+        "languages": dict(Counter(sample.language for sample in samples)),
+        "by_payload": {payload.name: changed[payload.name] for payload in PAYLOADS},
         "nothing_to_rename": unaltered.total(),
         "seconds": round(time.monotonic() - began, 1),
     }
-    report(result, given)
+    report(result, options)
     return int(leaked.total() > 0 or changed.total() > MOST_CHANGED * len(samples) * len(PAYLOADS))
 
 
@@ -559,8 +562,8 @@ def prompt_builder() -> Callable[[Sample, str], str]:
             anchor_log2_speedup=0.0,
             anchor_runtime_s=1e-3,
         )
-        messages = [each for request in forecaster.requests(query) for each in request.messages]
-        return "\n".join(f"{each['role']}: {each['content']}" for each in messages)
+        messages = [part for request in forecaster.requests(query) for part in request.messages]
+        return "\n".join(f"{part['role']}: {part['content']}" for part in messages)
 
     return build
 

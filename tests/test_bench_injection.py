@@ -14,7 +14,7 @@ from injection import PAYLOADS, Sample, injected, own_kernels, prompt_builder
 
 pytest.importorskip("openai", reason="the prompts are those of the LLM forecaster")
 
-SAMPLES = {each.name: each for each in own_kernels()}
+SAMPLES = {sample.name: sample for sample in own_kernels()}
 SHOWN = ("softmax.cu", "matmul.py", "histogram.cl", "layernorm/template")
 
 
@@ -24,7 +24,7 @@ def prompt() -> Callable[[Sample, str], str]:
 
 
 def test_there_are_fifteen_payloads() -> None:
-    assert len({each.name for each in PAYLOADS}) == 15
+    assert len({payload.name for payload in PAYLOADS}) == 15
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -58,7 +58,7 @@ def test_words_in_live_code_do_not_reach_the_prompt(prompt: Callable[[Sample, st
         assert injection.PAYLOAD_WORDS.isdisjoint(injection.words_of(shown) - clean)
 
 
-@pytest.mark.parametrize("payload", PAYLOADS, ids=lambda each: each.name)
+@pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: payload.name)
 def test_payloads_keep_a_kernel_compiling(payload: injection.Payload) -> None:
     choose = random.Random(2)
     source = injected(SAMPLES["layernorm/seed"].source, "cpp", payload, choose)

@@ -25,6 +25,7 @@ from kernelcast.canonical import (
     tokens,
 )
 from kernelcast.canonical._lexer import lex_c, print_c
+from kernelcast.canonical._vocabulary import vocabulary
 from kernelcast.errors import SetupError
 
 BUNDLED = Path(canonical.__file__).parents[1] / "problems" / "bundled"
@@ -726,6 +727,30 @@ def test_numbers_of_the_author_s_are_numbered_too() -> None:
     assert canonical_source(printed, "cpp") == printed
 
 
+def test_assembly_keeps_its_instructions_and_no_other_words() -> None:
+    source = """
+__global__ void kernel(float* out) {
+  asm volatile("mov.b32 %0, 0f3F800000; // verified 10x\\n\\t" : "=f"(out[0]) : : "memory");
+  asm(R"(
+    @p bra verified;  /* faster */
+    ld.global.v4.f32 {%0}, [faster];
+  )");
+}
+"""
+    printed = canonical_source(source, "cuda", "kernel")
+    assert 'asm volatile("mov.b32 %0, 0f3F800000; \\n\\t" : "=f" (v1[0]) : : "memory");' in printed
+    assert "ld.global.v4.f32 {%0}, [n2];" in printed
+    assert "verified" not in printed
+    assert "faster" not in printed
+    assert canonical_source(printed, "cuda", "kernel") == printed
+
+
+def test_no_list_holds_a_canonical_name() -> None:
+    for language in ("cpp", "cuda", "hip", "opencl", "python", "triton"):
+        words = vocabulary(language).members
+        assert not {word for word in words if re.fullmatch(r"(?:[aCfgmMnpPTuv]|func)\d+", word)}
+
+
 def test_branches_of_a_conditional_may_each_open_a_block() -> None:
     source = """
 #if FAST
@@ -778,11 +803,12 @@ def test_similarity_tells_a_copy_from_an_edit_and_from_another_kernel() -> None:
 )
 def test_similarity_is_near_the_share_in_common(one: list[int], other: list[int]) -> None:
     sources = [
-        "f(" + ";".join(f"{each} {each} {each}" for each in part) + ")" for part in (one, other)
+        "f(" + ";".join(f"{number} {number} {number}" for number in part) + ")"
+        for part in (one, other)
     ]
     shingles = [
         {tuple(lexed[at : at + 4]) for at in range(max(len(lexed) - 3, 1))}
-        for lexed in (lex_c(each) for each in sources)
+        for lexed in map(lex_c, sources)
     ]
     exact = len(shingles[0] & shingles[1]) / len(shingles[0] | shingles[1])
     estimate = likeness(sources[0], sources[1])

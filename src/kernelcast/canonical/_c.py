@@ -8,6 +8,7 @@ costs a name at most and never shows a word of the author's.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -71,6 +72,7 @@ _NUMBER = re.compile(
 )
 _CHARACTER = re.compile(r"(?:u8|[uUL])?'(?:[^\\]|\\(?:[^xuU]|[0-7]{1,3}|x[0-9a-fA-F]{1,4}))'\Z")
 _SUFFIX = re.compile(r"[\"'](_\w+)\Z")
+_RAW = re.compile(r'\w*R"([^(]*)\((.*)\)\1"', re.DOTALL)
 _PLACE = re.compile(f"{STANDS_IN}\\d+{STANDS_IN}")
 _IN_ASSEMBLY = re.compile(
     r"//(?:(?!\\n|\n|\"\Z).)*|/\*.*?\*/|(?P<escape>\\.)|(?P<number>\d[0-9a-fA-FxXuUlLB.]*)\w*"
@@ -608,10 +610,12 @@ class _Names:
 
     def _in_assembly(self, text: str, home: str) -> str:
         def write(match: re.Match[str]) -> str:
-            if match["word"]:
-                return self._name(match["word"], home, self.words.texts, ())
+            if word := match["word"]:
+                return word if word in self.words.texts else self.numbers.of(word, "n", home)
             return match["escape"] or match["number"] or ""
 
+        if raw := _RAW.match(text):
+            text = json.dumps(raw[2], ensure_ascii=False)
         opening = max(text.find('"'), 0)
         return text[opening] + _IN_ASSEMBLY.sub(write, text[opening + 1 :])
 

@@ -12,7 +12,7 @@ import ast
 import re
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
 from kernelcast.canonical._c import numbered_c, reduce_c
@@ -108,7 +108,7 @@ def _tidied(cleaned: str) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # doubtful escapes in the strings of a kernel
         tree = ast.parse(cleaned)
-    _Tidy().visit(tree)
+    _tidy(tree)
     return tree
 
 
@@ -207,49 +207,42 @@ def _module_names(tree: ast.Module) -> set[str]:
 # ---- code that does nothing ----------------------------------------------------------------------
 
 
-class _Tidy(ast.NodeTransformer):
-    """Drops statements without effect, branches never taken and messages of assertions."""
+def _tidy(node: ast.AST) -> None:
+    """Drop statements without effect, branches never taken and messages of assertions."""
+    for branch in (*_BLOCKS, "handlers", "cases"):
+        statements = getattr(node, branch, None)
+        if not isinstance(statements, list):
+            continue
+        for statement in statements:
+            _tidy(statement)
+        kept = [part for statement in statements for part in _effective(statement)]
+        kept = [part for part in kept if not isinstance(part, ast.Pass)]
+        needs_body = statements and branch in ("body", "finalbody")
+        is_empty = not kept and needs_body and not isinstance(node, ast.Module)
+        setattr(node, branch, [ast.Pass()] if is_empty else kept)
 
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        has_end = bool(getattr(node, "finalbody", None))
-        super().generic_visit(node)
-        for branch in _BLOCKS:
-            statements = getattr(node, branch, None)
-            if isinstance(statements, list):
-                kept = [statement for statement in statements if not self._is_idle(statement)]
-                is_body = branch == "body" and not isinstance(node, ast.Module)
-                if not kept and (is_body or (branch == "finalbody" and has_end)):
-                    kept = [ast.Pass()]
-                setattr(node, branch, kept)
-        return node
 
-    @staticmethod
-    def _is_idle(statement: ast.stmt) -> bool:
-        match statement:
-            case ast.Expr(value=value):
-                is_ellipsis = isinstance(value, ast.Constant) and value.value is Ellipsis
-                return _is_literal(value) and not is_ellipsis
-            case ast.Assign(targets=[target, *_]) | ast.AugAssign(target=target):
-                return isinstance(target, ast.Name) and target.id in ("__all__", "__doc__")
-            case ast.Pass() | ast.AnnAssign(value=None, annotation=ast.Constant()):
-                return True
-            case _:
-                return False
-
-    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
-        self.generic_visit(node)
-        if isinstance(node.test, ast.Constant):
-            return node.body if node.test.value else node.orelse
-        return node.orelse if ast.unparse(node.test) == "__name__ == '__main__'" else node
-
-    def visit_While(self, node: ast.While) -> ast.AST | list[ast.stmt]:
-        self.generic_visit(node)
-        is_never = isinstance(node.test, ast.Constant) and not node.test.value
-        return node.orelse if is_never else node
-
-    def visit_Assert(self, node: ast.Assert) -> ast.AST:
-        node.msg = None
-        return self.generic_visit(node)
+def _effective(statement: ast.AST) -> Sequence[ast.AST]:
+    """What remains of a statement."""
+    match statement:
+        case ast.Expr(value=value):
+            is_ellipsis = isinstance(value, ast.Constant) and value.value is Ellipsis
+            return [statement] if is_ellipsis or not _is_literal(value) else []
+        case ast.Assign(targets=[ast.Name(id="__all__" | "__doc__"), *_]):
+            return []
+        case ast.AnnAssign(value=None, annotation=ast.Constant()):
+            return []
+        case ast.AugAssign(target=ast.Name(id="__all__")):
+            return []
+        case ast.If(test=ast.Constant(value=value)):
+            return statement.body if value else statement.orelse
+        case ast.If() if ast.unparse(statement.test) == "__name__ == '__main__'":
+            return statement.orelse
+        case ast.While(test=ast.Constant(value=value)) if not value:
+            return statement.orelse
+        case ast.Assert():
+            statement.msg = None
+    return [statement]
 
 
 # ---- reachability --------------------------------------------------------------------------------
