@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple, cast
 
@@ -143,9 +144,9 @@ def _join_lines(text: str) -> tuple[str, list[str]]:
     parts: list[str] = []
     raw_strings: list[str] = []
     copied = position = 0
-    while found := _BEFORE_RAW_STRING.search(joined, position):
-        position = found.end()
-        if not found["raw"]:
+    while match := _BEFORE_RAW_STRING.search(joined, position):
+        position = match.end()
+        if not match["raw"]:
             continue
         quote = position - 1 + removed[bisect_right(joined_starts, position - 1)]
         opening = _RAW_OPENING.match(text, quote)
@@ -155,13 +156,13 @@ def _join_lines(text: str) -> tuple[str, list[str]]:
             continue
         closing = f'){opening[1]}"'
         end = text.find(closing, opening.end())
-        parts += joined[copied : found.start()], f"{_HIDDEN}{len(raw_strings)}{_HIDDEN}"
+        parts += joined[copied : match.start()], f"{_HIDDEN}{len(raw_strings)}{_HIDDEN}"
         if end < 0:
             # It takes the rest of the file, none of which can compile.
-            raw_strings.append(found["raw"][:-1] + opening[0])
+            raw_strings.append(match["raw"][:-1] + opening[0])
             return "".join(parts), raw_strings
         end += len(closing)
-        raw_strings.append(found["raw"][:-1] + text[quote:end])
+        raw_strings.append(match["raw"][:-1] + text[quote:end])
         copied = position = end - removed[bisect_left(starts, end)]
     return "".join([*parts, joined[copied:]]), raw_strings
 
@@ -201,15 +202,9 @@ class _PieceTokens(dict[str, Token | None]):
         """The directive with one space for each gap: `#define F(x)` is not `#define F (x)`."""
 
         def clean(match: re.Match[str]) -> str:
-            match match.lastgroup:
-                case "gap":
-                    return " "
-                case "open_comment":
-                    return "/*"
-                case "raw_string":
-                    return self._raw_string(match[0])
-                case _:
-                    return match[0]
+            if match.lastgroup == "raw_string":
+                return self._raw_string(match[0])
+            return {"gap": " ", "open_comment": "/*"}.get(str(match.lastgroup), match[0])
 
         if header := _HEADER_PARTS.match(text):
             rest = _IN_DIRECTIVE.sub(clean, text[header.end() :])
@@ -230,23 +225,17 @@ _OPERAND_ENDS = frozenset({"identifier", "number", "string", "character", ")", "
 _KEYWORDS = frozenset({"return", "if", "for", "while", "switch", "case", "catch", "else", "do"})
 
 
-class _Spacing(dict[tuple[str, str], str]):
+@cache
+def _space(left: str, right: str) -> str:
     """What goes between two neighbours, each given as its text if a punctuator, else its kind."""
-
-    def __missing__(self, pair: tuple[str, str]) -> str:
-        left, right = pair
-        joined = (
-            right in _SHUTS
-            or left in {"(", "["}
-            or (
-                left in {"identifier", ")", "]"}
-                and right in {"(", "[", ".", "->", "::", "++", "--"}
-            )
-            or (left in {".", "->", "::"} and right == "identifier")
-            or (left == "prefix" and right in {"identifier", "number", "("})
-        )
-        self[pair] = space = "" if joined else " "
-        return space
+    is_joined = (
+        right in _SHUTS
+        or left in {"(", "["}
+        or (left in {"identifier", ")", "]"} and right in {"(", "[", ".", "->", "::", "++", "--"})
+        or (left in {".", "->", "::"} and right == "identifier")
+        or (left == "prefix" and right in {"identifier", "number", "("})
+    )
+    return "" if is_joined else " "
 
 
 def print_c(lexed: Sequence[tuple[TokenKind, str]]) -> str:
@@ -255,7 +244,6 @@ def print_c(lexed: Sequence[tuple[TokenKind, str]]) -> str:
     Only neighbours that cannot be read as one token are joined, and no line starts with a `#` that
     is not a directive.
     """
-    space_between = _Spacing()
     lines: list[str] = []
     line = left = ""
     depth = 0
@@ -278,7 +266,7 @@ def print_c(lexed: Sequence[tuple[TokenKind, str]]) -> str:
             shape = "keyword" if text in _KEYWORDS else kind
 
         if line:
-            line += space_between[left, shape] + text
+            line += _space(left, shape) + text
         else:
             line = "  " * min(depth, _DEEPEST_INDENT) + text
             left = ""
