@@ -4,6 +4,8 @@ A program is cut into top-level items by its brackets, without a parser. An item
 item mentions one of its names; the others are dropped. Of the names that remain, those of the
 closed vocabulary stay and every other one is numbered, so that a wrong guess about a declaration
 costs a name at most and never shows a word of the author's.
+
+Structure and naming work on the token tables of one program, so they share this long file.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, pairwise
+from itertools import compress, pairwise, takewhile
 from typing import Any, Literal
 
 from kernelcast.canonical._lexer import IN_DIRECTIVE, STANDS_IN, Token, TokenKind
@@ -53,7 +55,7 @@ _STRAY = frozenset({Token("punctuator", "#"), Token("punctuator", "%:")})
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _ACCESS = frozenset({".", "->", "::"})
 _AFTER_NAME = frozenset({"=", ";", ",", "[", "{", ":", "final"})
-# One letter a token, so that statements are found by patterns.
+# One letter a token: patterns then find statements.
 _CODES = dict.fromkeys(
     _TYPES | _QUALIFIERS | _SPECIFIERS | {"::", "std", "string", "string_view"}, "t"
 )
@@ -108,7 +110,7 @@ def reduce_c(
 
     `entry` is the function that the problem calls; it keeps its name. For a program inside another
     language, `wanted` holds the words by which it may be called: functions so named are the
-    entries. Where neither is found, every function with external linkage is an entry.
+    entries. Without either, every function with external linkage is an entry.
     """
     programs = [_Program(source, vocabulary) for source in sources]
     called = {str(entry)} if any(entry in program.functions for program in programs) else set()
@@ -341,11 +343,8 @@ class _Program:
 
     def _is_internal(self, item: _Item) -> bool:
         """Whether nothing outside can call or read what an item declares."""
-        words = set()
-        for text in self.texts[item.start : item.stop]:
-            if text in ("{", "="):
-                break
-            words.add(text)
+        head = self.texts[item.start : item.stop]
+        words = set(takewhile(lambda text: text not in ("{", "="), head))
         for macro in words & self.macros.keys():
             words.update(*(_WORD.findall(self.texts[at]) for at in self.macros[macro]))
         is_constant = "const" in words and not words & {"*", "__constant__", "extern"}
@@ -369,11 +368,11 @@ class _Program:
     def _drop_unused_texts(self) -> bool:
         """Drop variables that hold text and are mentioned once: where they are declared."""
         texts, alive = self.texts, self.alive
-        found = [match for match in _TEXT.finditer(self.codes) if alive[match.start()]]
+        declared = [match for match in _TEXT.finditer(self.codes) if alive[match.start()]]
         mentions: Counter[str] = Counter()
-        for text, kind in compress(zip(texts, self.kinds, strict=True), alive if found else ()):
+        for text, kind in compress(zip(texts, self.kinds, strict=True), alive if declared else ()):
             mentions.update(_WORD.findall(text) if kind == "directive" else (text,))
-        unused = [match for match in found if mentions[texts[match.start("name")]] == 1]
+        unused = [match for match in declared if mentions[texts[match.start("name")]] == 1]
         for match in unused:
             self._drop(*match.span())
         return bool(unused)
@@ -577,7 +576,7 @@ class _Names:
     def _declared(self, program: _Program, item: _Item) -> set[str]:
         """Owned names that a function declares as variables of its own: `int min = 0;`."""
         texts = program.texts
-        found: set[str] = set()
+        declared: set[str] = set()
         for at in range(item.start + 1, item.stop):
             if program.kinds[at] == "identifier" and texts[at] in self.words.names:
                 before = at - 1
@@ -585,8 +584,8 @@ class _Names:
                     before -= 1
                 is_name = at + 1 < item.stop and texts[at + 1] in _AFTER_NAME | {")"}
                 if texts[before] in _TYPES and is_name and texts[at] not in _TYPES:
-                    found.add(texts[at])
-        return found
+                    declared.add(texts[at])
+        return declared
 
     def _number(self, text: str) -> str:
         if text.isdigit():

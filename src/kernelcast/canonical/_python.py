@@ -155,28 +155,28 @@ def _arguments(node: _Function | ast.Lambda) -> set[str]:
 
 def _nodes(part: ast.AST) -> list[ast.AST]:
     """A part of the tree and all that counts in it, faster than `ast.walk`."""
-    found = [part]
-    for node in found:
+    nodes = [part]
+    for node in nodes:
         for value in vars(node).values():
             if isinstance(value, list):
-                found += [item for item in value if isinstance(item, ast.AST)]
+                nodes += [item for item in value if isinstance(item, ast.AST)]
             elif type(value) not in _LEAVES and isinstance(value, ast.AST):
-                found.append(value)
-    return found
+                nodes.append(value)
+    return nodes
 
 
 def _imports(tree: ast.AST) -> dict[str, str]:
     """The names that imports bind, with the paths of what they stand for."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for node in _nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 root = alias.name.partition(".")[0]
-                found.setdefault(alias.asname or root, alias.name if alias.asname else root)
+                paths.setdefault(alias.asname or root, alias.name if alias.asname else root)
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
-                found.setdefault(alias.asname or alias.name, f"{node.module}.{alias.name}")
-    return found
+                paths.setdefault(alias.asname or alias.name, f"{node.module}.{alias.name}")
+    return paths
 
 
 def _bound(part: ast.AST) -> set[str]:
@@ -191,17 +191,17 @@ def _bound(part: ast.AST) -> set[str]:
 
 def _module_names(tree: ast.Module) -> set[str]:
     """The names that the module itself binds, in any of its blocks."""
-    found: set[str] = set()
+    names: set[str] = set()
     todo: list[ast.AST] = [*tree.body]
     while todo:
         node = todo.pop()
         if isinstance(node, _DEFINITIONS):
-            found.add(node.name)
+            names.add(node.name)
         else:
             if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-                found.add(node.id)
+                names.add(node.id)
             todo += ast.iter_child_nodes(node)
-    return found
+    return names
 
 
 # ---- code that does nothing ----------------------------------------------------------------------
@@ -262,23 +262,23 @@ def _roots(tree: ast.Module, entry: str | None, imports: Collection[str]) -> fro
 
 def _mentions(part: ast.AST, imports: Collection[str]) -> set[str]:
     """The names that a part of the tree reads, and the attributes but those of imports."""
-    found: set[str] = set()
+    mentions: set[str] = set()
     for node in _nodes(part):
         match node:
             case ast.Name(id=name, ctx=ast.Load()):
-                found.add(name)
+                mentions.add(name)
             case ast.Attribute(attr=name, ctx=ast.Load()):
                 if _root_name(node) not in imports:
-                    found.add(name)
+                    mentions.add(name)
             case ast.AugAssign(target=target):
-                found.add(_last_name(target))
+                mentions.add(_last_name(target))
             case ast.Global(names=names) | ast.Nonlocal(names=names):
-                found.update(names)
+                mentions.update(names)
             case ast.Call(func=func, args=[_, name, *_]):
                 if _last_name(func) in _TAKES_ATTRIBUTE_NAME:
                     # A computed name may mean any attribute.
-                    found.add(str(name.value) if isinstance(name, ast.Constant) else _ANY)
-    return found
+                    mentions.add(str(name.value) if isinstance(name, ast.Constant) else _ANY)
+    return mentions
 
 
 def _declared(statement: ast.stmt, imports: Collection[str]) -> set[str]:
@@ -341,18 +341,18 @@ def _reduce_embedded(
     tree: ast.Module, imports: Collection[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Reduce the C++ in strings; renamed functions, and printed text by the mark left for it."""
-    found: list[ast.Constant | ast.JoinedStr] = []
+    embedded: list[ast.Constant | ast.JoinedStr] = []
     inside: set[int] = set()
     wanted: set[str] = set()
     for node in _nodes(tree):
         match node:
             case ast.JoinedStr(values=parts):
                 if any(isinstance(part, ast.Constant) and _is_c(part.value) for part in parts):
-                    found.append(node)
+                    embedded.append(node)
                     inside.update(id(part) for part in parts)
             case ast.Constant(value=str() as text) if id(node) not in inside:
                 if _is_c(text):
-                    found.append(node)
+                    embedded.append(node)
                 elif text.isidentifier():
                     wanted.add(text)
             case ast.keyword(arg="name", value=ast.Constant() as label):
@@ -360,14 +360,16 @@ def _reduce_embedded(
             case ast.Attribute(attr=name, value=base) if _root_name(node) not in imports:
                 if not isinstance(base, ast.Name) or base.id != "self":
                     wanted.add(name)
-    if not found:
+    if not embedded:
         return {}, {}
-    texts = [str(node.value) if isinstance(node, ast.Constant) else _joined(node) for node in found]
+    texts = [
+        str(node.value) if isinstance(node, ast.Constant) else _joined(node) for node in embedded
+    ]
     reduced, exported = reduce_c(
         [lex_c(text) for text in texts], vocabulary("hip"), wanted=wanted - _INHERITED
     )
     sources: dict[str, str] = {}
-    for number, (node, lexed) in enumerate(zip(found, reduced, strict=True)):
+    for number, (node, lexed) in enumerate(zip(embedded, reduced, strict=True)):
         text = print_c(lexed)
         if isinstance(node, ast.JoinedStr):
             node.values = list(_parted(text, node))
