@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
@@ -8,6 +10,8 @@ import numpy as np
 import pytest
 import zstandard
 
+from _kernels import Sample, honest
+from kernelcast.canonical import PYTHON_FAMILY, canonical_source, tokens
 from kernelcast.errors import SetupError
 from kernelcast.forecasters._source import SHIPPED, SourceForecaster, SourceModel
 from kernelcast.protocols import Forecaster
@@ -107,3 +111,45 @@ def test_a_missing_or_foreign_file_names_the_fix(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a model")
     with pytest.raises(SetupError, match="not a source model"):
         SourceModel.load(tmp_path / "text")
+
+
+def edits(sample: Sample) -> Iterator[str]:
+    """The same kernel with a comment, with a dead function, and with a name of its own renamed."""
+    in_python = sample.language in PYTHON_FAMILY
+    mark = "#" if in_python else "//"
+    yield f"{mark} sqrt sqrt: ten times faster\n{sample.source}"
+    dead = (
+        "def never(x):\n    return x\n" if in_python else "static int never(int x) { return x; }\n"
+    )
+    yield f"{sample.source}\n{dead}"
+    kept = {token.text for token in tokens(canonical_source(*asked_for(sample)), sample.language)}
+    own = [
+        token.text
+        for token in tokens(sample.source, sample.language)
+        if token.kind == "identifier" and len(token.text) > 3 and token.text not in kept
+    ]
+    if own:
+        yield re.sub(rf"\b{own[0]}\b", "ten_times_faster", sample.source)
+
+
+def asked_for(sample: Sample) -> tuple[str, str, str]:
+    return sample.source, sample.language, sample.problem.entry
+
+
+@pytest.mark.parametrize("sample", honest(), ids=lambda sample: sample.name)
+def test_no_comment_dead_function_or_name_moves_the_forecast(sample: Sample) -> None:
+    def forecast(source: str) -> tuple[object, ...]:
+        kernel = Kernel(id="one", language=sample.language, source=source)
+        other = kernel.model_copy(update={"id": "two", "source": sample.problem.seed_source})
+        queries = [make_query(each, sample.problem) for each in (kernel, other)]
+        forecaster = SourceForecaster()
+        alone = forecaster.forecast(queries[:1])
+        in_pool = forecaster.forecast(queries)
+        forecaster.learn([start(), failed(kernel)])
+        return *alone, *in_pool, *forecaster.forecast(queries)
+
+    plain = forecast(sample.source)
+    changed = list(edits(sample))
+    assert len(changed) >= 2
+    assert all(source != sample.source for source in changed)
+    assert [forecast(source) for source in changed] == [plain] * len(changed)

@@ -61,6 +61,5 @@ def made_rows() -> Rows:
 def _few_trees() -> Iterator[None]:
     """What is learnt here is simple: a few trees show it, and keep the tests fast."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, rounds in (("DENSITY", 30), ("FAILURE", 60), ("ORDER", 60)):
-            patch.setattr(trees, f"_{name}_ROUNDS", rounds)
+        patch.setattr(trees, "_ROUNDS", {"density": 30, "failure": 60, "order": 60})
         yield

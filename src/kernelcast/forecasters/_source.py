@@ -1,12 +1,12 @@
-"""Forecasts of kernels written as free text, by trees trained beforehand on measured kernels.
+"""Forecasts of kernels written as free text, by trees trained on measured kernels.
 
-`SourceModel` is what training leaves behind: LightGBM models as text, and a header of plain JSON.
-`SourceForecaster` is the model at work in one run: it asks the trees about each candidate with all
-that the run has measured, and corrects them by how they have fared in this run so far.
+`SourceModel` is the result of training: LightGBM models as text, and a header of plain JSON.
+`SourceForecaster` uses it in one run: it asks the trees about each candidate with all that the run
+has measured, and corrects them by their errors in this run so far.
 
 Outcomes are classes of log2 speedup against the anchor, with a tie band in the middle; a forecast
-spreads each class as the training data does. Before anything but the start has been measured there
-is only a pool of texts: its order then comes from a model of ranks within a pool.
+spreads each class as the training data does. While only the start is measured, the order of several
+candidates comes from a model of ranks within a pool.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kernelcast.errors import SetupError
 from kernelcast.forecasters._features import (
     SearchHistory,
     SourceFeatures,
-    digest,
+    candidate_digest,
     likenesses,
 )
 from kernelcast.types import FailureKind, Forecast, Observation, Query, Record, Spend
@@ -40,64 +40,61 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-_FORMAT = 1
-_HEADER, _TREES = "header", "trees"
+_FORMAT = 2
 SHIPPED = "model.json.zst"
 
-# The tie band's edges are those of the default bins, so that no bin cuts through a class.
+# The edges of the tie band are those of the default bins, so that no bin cuts through a class.
 CLASS_EDGES = (
-    -2.0,
-    -1.0,
-    math.log2(0.71),
-    -0.2,
-    math.log2(0.97),
-    -0.012,
-    0.012,
-    math.log2(1.03),
-    0.14,
-    math.log2(1.41),
-    1.0,
-    2.0,
+    *(-2.0, -1.0, math.log2(0.71), -0.2),
+    *(math.log2(0.97), -0.012, 0.012, math.log2(1.03)),
+    *(0.14, math.log2(1.41), 1.0, 2.0),
 )
 GROUP_OF_CLASS = np.repeat([0, 1, 2], (5, 3, 5))  # slower, tie, faster
-_OWN_WEIGHT = 20.0  # measurements until the run's own record weighs as much as the trees
+_OWN_WEIGHT = 20.0  # measurements after which the run's own record weighs as much as the trees
 _LEAST_CHANCE = 1e-6
-_WORDS_SHARED = 28  # 95% of the texts that the shipped trees read hold so many of their 240 words
 
 
 class Header(Record):
-    """What a model knows besides its trees."""
+    """All that a model knows besides its trees.
+
+    Attributes:
+        vocabulary: The words that have a column.
+        knots: Where the density changes, from the smallest to the largest outcome.
+        share_below: For each class, the share of it below each knot.
+        class_shares: Share of each class among the training outcomes.
+        tie_scaling: Slope and offset in log odds that calibrate the probability of a tie.
+        failure_scaling: The same for the probability of failure.
+        order_scale: Octaves of speedup for one unit of the order model's score.
+        usual_coverage: Share of names and words that are in the vocabulary, in all but the oddest
+            5% of the training texts.
+        usual_words: Number of words of the vocabulary in all but the oddest 5%.
+    """
 
     format: int = _FORMAT
     vocabulary: tuple[str, ...]
     knots: tuple[float, ...]
-    """Where the density changes, from the smallest to the largest outcome."""
     share_below: tuple[tuple[float, ...], ...]
-    """For each class, how much of it lies below each knot."""
     class_shares: tuple[float, ...]
     failure_share: float
     failure_causes: Mapping[FailureKind, float]
     tie_scaling: tuple[float, float]
-    """Slope and offset in log odds that make claimed ties come true as often as claimed."""
     failure_scaling: tuple[float, float]
     order_scale: float
-    """Octaves of speedup for one unit of the order model's score."""
     usual_coverage: float
-    """Share of a source's words that the vocabulary knew in all but the oddest training texts."""
+    usual_words: int
     trained_on: str
 
 
 @dataclass(frozen=True, eq=False)
 class SourceModel:
-    """Trees and header; frozen, shared by all forecasters of a process."""
+    """Header and trees (`density`, `failure`, `order`, each in LightGBM's own text format)."""
 
     header: Header
     trees: Mapping[str, str]
-    """LightGBM's own text of the models `density`, `failure` and `order`."""
 
     @classmethod
     def load(cls, path: Path | None = None) -> Self:
-        """A model from a file, or the one that ships with kernelcast."""
+        """Read a model from a file, by default the one that ships with kernelcast."""
         if path is None:
             return cls._shipped()
         try:
@@ -121,34 +118,35 @@ class SourceModel:
     def _decode(cls, data: bytes) -> Self:
         try:
             plain = json.loads(zstandard.ZstdDecompressor().decompress(data))
-            header = Header.model_validate(plain[_HEADER])
-            if header.format != _FORMAT:
-                raise ValueError(f"format {header.format}, where this version reads {_FORMAT}")
-            return cls(header, dict(plain[_TREES]))
-        except (ValueError, KeyError, zstandard.ZstdError) as error:
-            raise SetupError(f"not a source model of this version: {error}") from error
+            if plain["header"]["format"] != _FORMAT:
+                raise ValueError(f"its format is {plain['header']['format']}, not {_FORMAT}")
+            return cls(Header.model_validate(plain["header"]), dict(plain["trees"]))
+        except (ValueError, KeyError, TypeError, zstandard.ZstdError) as error:
+            raise SetupError(
+                f"not a source model of this version: {error}; train one with `kernelcast train`"
+            ) from error
 
     def save(self, path: Path) -> None:
         """Write one compressed file of JSON; nothing in it is ever executed."""
-        plain = {_HEADER: self.header.model_dump(mode="json"), _TREES: dict(self.trees)}
+        plain = {"header": self.header.model_dump(mode="json"), "trees": dict(self.trees)}
         data = json.dumps(plain, sort_keys=True).encode()
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(zstandard.ZstdCompressor(level=19).compress(data))
 
     @cached_property
     def features(self) -> SourceFeatures:
-        """The layout of the rows these trees read."""
+        """The layout of the rows that these trees read."""
         return SourceFeatures(self.header.vocabulary)
 
     @cached_property
     def languages(self) -> frozenset[str]:
         """The languages of the training texts, by the range that LightGBM keeps of each column."""
         ranges = re.search(r"^feature_infos=(.*)$", self.trees["density"], re.MULTILINE)
-        stated = ranges[1].split() if ranges else ()
+        spreads = ranges[1].split() if ranges else ()
         return frozenset(
             column.removeprefix("is ")
-            for column, spread in zip(self.features.columns, stated, strict=False)
-            if column.startswith("is ") and spread != "[0:0]"
+            for column, spread in zip(self.features.columns, spreads, strict=False)
+            if column.startswith("is ") and spread not in ("[0:0]", "none")
         )
 
     @cached_property
@@ -158,38 +156,34 @@ class SourceModel:
 
         return {name: lightgbm.Booster(model_str=text) for name, text in self.trees.items()}
 
+    def _predict(self, name: str, rows: Floats) -> Floats:
+        return np.asarray(self._boosters[name].predict(rows, num_threads=1))
+
     def classes(self, rows: Floats) -> Floats:
-        """Probability of each class, given that the kernel runs."""
-        told = np.asarray(self._predict("density", rows))
-        slope, offset = self.header.tie_scaling
+        """Probability of each class if the kernel runs."""
+        chances = self._predict("density", rows)
         tied = GROUP_OF_CLASS == 1
-        before = told[:, tied].sum(axis=1)
-        after = _scaled(before, slope, offset)
+        before = chances[:, tied].sum(axis=1)
+        after = _scaled(before, *self.header.tie_scaling)
         factor = np.where(tied, (after / before)[:, None], ((1 - after) / (1 - before))[:, None])
-        return np.asarray(told * factor)
+        return np.asarray(chances * factor)
 
     def failure(self, rows: Floats) -> Floats:
-        """Probability that the kernel does not run, or not rightly."""
+        """Probability that the kernel does not run, or is wrong."""
         return _scaled(self._predict("failure", rows), *self.header.failure_scaling)
 
-    def order(self, rows: Floats) -> Floats:
-        """Place within a pool, from about -0.5 (last) to 0.5 (first); see `pool_rows`."""
-        return np.asarray(self._predict("order", rows))
-
-    def pool_rows(self, queries: Sequence[Query]) -> Floats:
-        """What the order model reads: each source, and how it differs from the rest of the pool."""
-        return pool_rows(self.features, queries)
-
-    def _predict(self, name: str, rows: Floats) -> Any:
-        return self._boosters[name].predict(rows, num_threads=1)
+    def order(self, queries: Sequence[Query]) -> Floats:
+        """Log2 speedup of each candidate against the mean of their pool."""
+        score = self._predict("order", pool_rows(self.features, queries))
+        return np.asarray(self.header.order_scale * (score - score.mean()))
 
     @cached_property
-    def _below(self) -> Floats:
+    def _share_below(self) -> Floats:
         return np.array(self.header.share_below)
 
     def density(self, classes: Floats, shift: float = 0.0) -> Distribution:
-        """Class probabilities as a distribution over log2 speedup."""
-        values = np.clip(classes @ self._below, 0.0, 1.0)
+        """Class probabilities as a distribution over log2 speedup, moved by `shift`."""
+        values = np.clip(classes @ self._share_below, 0.0, 1.0)
         values[0], values[-1] = 0.0, 1.0
         knots = self.header.knots
         return Distribution(
@@ -197,13 +191,18 @@ class SourceModel:
             cdf_values=tuple(np.maximum.accumulate(values).tolist()),
         )
 
+    def means(self, classes: Floats) -> Floats:
+        """Mean log2 speedup of each row of class probabilities."""
+        knots = np.array(self.header.knots)
+        middle = (knots[1:] + knots[:-1]) / 2.0
+        return np.asarray(np.diff(classes @ self._share_below, axis=1) @ middle)
+
 
 def pool_rows(features: SourceFeatures, queries: Sequence[Query]) -> Floats:
     """Each source's own features, their distance from the pool's mean, and its likeness to it."""
-    static = np.stack([features.static(query.candidate) for query in queries])
-    pairs = np.stack(
-        [digest(each.candidate.source, each.candidate.language).pair_counts for each in queries]
-    )
+    digests = [candidate_digest(query) for query in queries]
+    static = np.stack([features.static(read) for read in digests])
+    pairs = np.stack([read.pair_counts for read in digests])
     alike = likenesses(pairs, pairs)
     np.fill_diagonal(alike, 0.0)
     others = max(len(queries) - 1, 1)
@@ -229,11 +228,11 @@ def _scaled(chance: Any, slope: float, offset: float) -> Floats:
     return np.asarray(1.0 / (1.0 + np.exp(-(slope * np.log(p / (1.0 - p)) + offset))))
 
 
-# ---------------------------------------------------------------------------------------- at work
+# ------------------------------------------------------------------------------------- forecasting
 
 
 class SourceForecaster:
-    """The trained trees in one run, with a residual learnt from the run's own measurements."""
+    """The trained trees in one run, corrected by the run's own measurements."""
 
     name = "source"
     concurrency = 0
@@ -243,9 +242,6 @@ class SourceForecaster:
         self._model = model or SourceModel.load(None if path is None else Path(path))
         self._history = SearchHistory()
         self._unread: list[Observation] = []
-        shares = np.array(self._model.header.class_shares)
-        self._prior = shares
-        self._group_prior = _by_group(shares[None])[0]
         self._expected = np.zeros(3)
         self._happened = np.zeros(3)
         self._failures_expected = 0.0
@@ -261,7 +257,7 @@ class SourceForecaster:
         self._unread += observations
 
     def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
-        """The trees' view of each candidate, corrected by the run's own record."""
+        """The trees' forecast of each candidate, corrected by the run's own record."""
         if not queries:
             return []
         for observation in self._unread:
@@ -277,26 +273,26 @@ class SourceForecaster:
                 forecaster=self.name,
                 anchor_id=query.anchor.id,
                 anchor_log2_speedup=query.anchor_log2_speedup,
-                distribution=self._model.density(each, shift),
-                failure={kind: float(chance) * share for kind, share in causes.items()},
-                rationale=_reason(each),
+                distribution=self._model.density(chances, shift),
+                failure={kind: float(failure) * share for kind, share in causes.items()},
+                rationale=_reason(chances),
                 is_prior=not self._is_familiar(query),
             )
-            for query, each, chance, shift in zip(queries, classes, failures, shifts, strict=True)
+            for query, chances, failure, shift in zip(
+                queries, classes, failures, shifts, strict=True
+            )
         ]
 
     def _read(self, observation: Observation, query: Query) -> None:
-        """Hold what was measured against what would have been forecast, then remember it."""
+        """Compare a measurement with the forecast it would have had, then remember it."""
         best = self._history.best
-        if best is not None and observation.kernel.id not in self._history.first_of:
-            runtime_s = best.timing.runtime_s if best.timing else 0.0
+        if best is not None and observation.kernel.id not in self._history.by_id:
             asked = query.model_copy(
                 update={
                     "candidate": observation.kernel,
                     "anchor": best.kernel,
                     "anchor_log2_speedup": best.log2_speedup,
-                    "anchor_runtime_s": runtime_s,
-                    "evidence": observation.evidence,
+                    "anchor_runtime_s": best.timing.runtime_s if best.timing else 0.0,
                 }
             )
             row = self._model.features.matrix([asked], self._history)
@@ -307,15 +303,15 @@ class SourceForecaster:
             else:
                 outcome = np.searchsorted(CLASS_EDGES, log2_speedup - best.log2_speedup, "right")
                 self._happened[GROUP_OF_CLASS[outcome]] += 1.0
-                self._expected += _by_group(self._model.classes(row))[0]
-        self._history.add(observation)
+                self._expected += _by_group(self._model.classes(row)[0])
+        self._history.add(observation, query.problem.entry)
 
     def _corrected(self, classes: Floats) -> Floats:
-        """More of what this run has had more of than was forecast, shrunk by how little it has."""
-        prior = _OWN_WEIGHT * self._group_prior
+        """Raise groups that this run had more often than forecast, the more outcomes it has."""
+        prior = _OWN_WEIGHT * _by_group(np.array(self._model.header.class_shares))
         ratio = (self._happened + prior) / (self._expected + prior)
-        found = classes * ratio[GROUP_OF_CLASS]
-        return np.asarray(found / found.sum(axis=1, keepdims=True))
+        raised = classes * ratio[GROUP_OF_CLASS]
+        return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
     def _corrected_failure(self, chance: Floats) -> Floats:
         prior = _OWN_WEIGHT * self._model.header.failure_share
@@ -323,45 +319,40 @@ class SourceForecaster:
         return _scaled(chance, 1.0, math.log(ratio))
 
     def _doubted(self, classes: Floats, queries: Sequence[Query]) -> Floats:
-        """Wider, towards what is usual, for a source made of words the trees have never seen."""
-        known = set(self._model.header.vocabulary)
-        doubt = np.zeros(len(queries))
-        for index, query in enumerate(queries):
-            words = digest(query.candidate.source, query.candidate.language).words
-            coverage = sum(n for word, n in words.items() if word in known) / max(words.total(), 1)
-            doubt[index] = max(0.0, 1.0 - coverage / self._model.header.usual_coverage)
-        doubt[[not query.candidate.source for query in queries]] = 0.0
-        return np.asarray(classes * (1.0 - doubt[:, None]) + doubt[:, None] * self._prior)
+        """Move forecasts of sources with few known words towards the usual outcomes."""
+        header = self._model.header
+        known = set(header.vocabulary)
+        coverage = np.array(
+            [
+                candidate_digest(query).coverage(known) if query.candidate.source else math.inf
+                for query in queries
+            ]
+        )
+        doubt = np.maximum(0.0, 1.0 - coverage / header.usual_coverage)[:, None]
+        return np.asarray(classes * (1.0 - doubt) + doubt * np.array(header.class_shares))
 
     def _is_familiar(self, query: Query) -> bool:
-        """Whether measured kernels like this one are known, from this run or from training.
-
-        In training it is like those of its language with which it shares enough words.
-        """
-        if len(self._history.seen) > 1:
+        """True if this run, or training in the same language, has measured kernels like this."""
+        if len(self._history.measured) > 1:
             return True
-        candidate, vocabulary = query.candidate, self._model.header.vocabulary
-        words = digest(candidate.source, candidate.language).words
-        shared = sum(word in words for word in vocabulary)
-        return candidate.language in self._model.languages and shared >= _WORDS_SHARED
+        header, words = self._model.header, candidate_digest(query).words
+        shared = sum(word in words for word in header.vocabulary)
+        return query.candidate.language in self._model.languages and shared >= header.usual_words
 
     def _shifts(self, queries: Sequence[Query], classes: Floats) -> Floats:
-        """Move densities so that a pool of which nothing was measured is in the model's order."""
-        if len(queries) < 2 or len(self._history.seen) > 1:
+        """Shifts that put a pool of which nothing is measured into the order model's order."""
+        if len(queries) < 2 or len(self._history.measured) > 1:
             return np.zeros(len(queries))
-        score = self._model.order(self._model.pool_rows(queries))
-        wanted = self._model.header.order_scale * (score - score.mean())
-        knots = np.array(self._model.header.knots)
-        middle = (knots[1:] + knots[:-1]) / 2.0
         anchors = np.array([query.anchor_log2_speedup for query in queries])
-        mean = np.diff(classes @ self._model._below, axis=1) @ middle + anchors
-        return np.asarray(wanted - (mean - mean.mean()))
+        mean = self._model.means(classes) + anchors
+        return np.asarray(self._model.order(queries) - (mean - mean.mean()))
 
 
 def _by_group(classes: Floats) -> Floats:
-    return np.stack([classes[:, g == GROUP_OF_CLASS].sum(axis=1) for g in range(3)], axis=1)
+    """Probabilities of slower, tie and faster."""
+    return np.array([classes[group == GROUP_OF_CLASS].sum() for group in range(3)])
 
 
 def _reason(classes: Floats) -> str:
-    slower, tie, faster = _by_group(classes[None])[0]
+    slower, tie, faster = _by_group(classes)
     return f"such edits: {faster:.0%} faster, {tie:.0%} no change, {slower:.0%} slower"

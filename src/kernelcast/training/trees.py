@@ -23,8 +23,8 @@ from kernelcast.errors import SetupError
 from kernelcast.forecasters._features import (
     SearchHistory,
     SourceFeatures,
+    candidate_digest,
     choose_vocabulary,
-    digest,
 )
 from kernelcast.forecasters._source import (
     CLASS_EDGES,
@@ -64,23 +64,23 @@ _GROWING: dict[str, Any] = {
     "min_data_in_leaf": 20,
     "lambda_l2": 10.0,
 }
-_DENSITY = {
-    **_GROWING,
-    "objective": "multiclass",
-    "num_class": _CLASSES,
-    "learning_rate": 0.05,
-    "num_leaves": 8,
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "density": {
+        "objective": "multiclass",
+        "num_class": _CLASSES,
+        "learning_rate": 0.05,
+        "num_leaves": 8,
+    },
+    "failure": {"objective": "binary", "learning_rate": 0.03, "num_leaves": 12},
+    "order": {
+        "objective": "regression",
+        "learning_rate": 0.03,
+        "num_leaves": 16,
+        "min_data_in_leaf": 15,
+        "lambda_l2": 5.0,
+    },
 }
-_FAILURE = {**_GROWING, "objective": "binary", "learning_rate": 0.03, "num_leaves": 12}
-_ORDER = {
-    **_GROWING,
-    "objective": "regression",
-    "learning_rate": 0.03,
-    "num_leaves": 16,
-    "min_data_in_leaf": 15,
-    "lambda_l2": 5.0,
-}
-_DENSITY_ROUNDS, _FAILURE_ROUNDS, _ORDER_ROUNDS = 120, 200, 400
+_ROUNDS = {"density": 120, "failure": 200, "order": 400}
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,10 +127,7 @@ def train_source_model(rows: Rows, seed: int = 0, *, trained_on: str = "") -> So
     trials = [(s.group, trial) for s in searches for trial in s.trials if _is_text(trial)]
     if not trials:
         raise SetupError("no row has a kernel's text: import rows with `kernelcast data import`")
-    texts = [
-        (group, digest(trial.query.candidate.source, trial.query.candidate.language))
-        for group, trial in trials
-    ]
+    texts = [(group, candidate_digest(trial.query)) for group, trial in trials]
     features = SourceFeatures(choose_vocabulary(texts, _VOCABULARY))
     groups = sorted({search.group for search in searches})
     calibrating = set(np.random.default_rng(seed).permutation(groups)[: len(groups) // _HELD_OUT])
@@ -138,34 +135,26 @@ def train_source_model(rows: Rows, seed: int = 0, *, trained_on: str = "") -> So
     examples = _examples(searches, features, publishers, calibrating, seed)
     pools = _pool_examples(recorded_trials(rows, order="none"), features, calibrating)
     ran = examples.genuine & ~np.isnan(examples.outcome)
+    failed = examples.failed[examples.genuine]
     knots, share_below = _shapes(examples.outcome[ran])
-    classes = np.searchsorted(CLASS_EDGES, examples.outcome[ran], side="right")
-    known = set(features.vocabulary)
-    coverage = [
-        sum(n for word, n in read.words.items() if word in known) / read.words.total()
-        for _, read in texts
-    ]
+    counts = np.bincount(_classes(examples.outcome[ran]), minlength=_CLASSES) + 0.5
+    known, reads = set(features.vocabulary), [read for _, read in texts]
     tie_scaling, failure_scaling, order_scale = _calibration(examples, pools, seed)
     header = Header(
         vocabulary=features.vocabulary,
         knots=knots,
         share_below=share_below,
-        class_shares=tuple(
-            ((np.bincount(classes, minlength=_CLASSES) + 0.5) / (classes.size + 0.5 * _CLASSES))
-            .round(5)
-            .tolist()
-        ),
-        failure_share=(float(examples.failed[examples.genuine].sum()) + 0.5)
-        / (float(examples.genuine.sum()) + 1.0),
+        class_shares=tuple((counts / counts.sum()).round(5).tolist()),
+        failure_share=(float(failed.sum()) + 0.5) / (failed.size + 1.0),
         failure_causes=_failure_causes(trial for _, trial in trials),
         tie_scaling=tie_scaling,
         failure_scaling=failure_scaling,
         order_scale=order_scale,
-        usual_coverage=float(np.quantile(coverage, 0.05)),
+        usual_coverage=float(np.quantile([read.coverage(known) for read in reads], 0.05)),
+        usual_words=int(np.quantile([len(known & read.words.keys()) for read in reads], 0.05)),
         trained_on=trained_on,
     )
-    trees = _grow(examples, np.ones(len(examples.outcome), dtype=bool), seed)
-    trees["order"] = _grow_order(pools, np.ones(len(pools.place), dtype=bool), seed)
+    trees = _grow(examples, pools, seed, all_problems=True)
     return SourceModel(header, {name: tree.model_to_string() for name, tree in trees.items()})
 
 
@@ -220,7 +209,7 @@ def _examples(
                 earlier[int(at)].append(trial)
         for number, trial in enumerate(trials):
             for observation in trial.news:
-                history.add(observation)
+                history.add(observation, trial.query.problem.entry)
             moved = [trial, *earlier[number]]
             queries = [
                 trial.query.model_copy(update={"candidate": other.query.candidate})
@@ -281,60 +270,61 @@ def _log2_speedup(trial: Trial) -> float:
     return trial.log2_speedup + trial.query.anchor_log2_speedup
 
 
-# ----------------------------------------------------------------------------------------- growing
+# ------------------------------------------------------------------------------------------- trees
 
 
-def _grow(examples: _Examples, used: NDArray[np.bool_], seed: int) -> dict[str, lightgbm.Booster]:
+def _grow(
+    examples: _Examples, pools: _PoolExamples, seed: int, *, all_problems: bool
+) -> dict[str, lightgbm.Booster]:
+    """Grow the trees of each name, on all problems or on those that do not calibrate."""
     # Slow to import, and needed only where trees are grown.
     import lightgbm
 
+    used = all_problems | ~examples.held_out
     ran = used & ~np.isnan(examples.outcome)
-    classes = np.searchsorted(CLASS_EDGES, examples.outcome[ran], side="right")
-    density = lightgbm.train(
-        {**_DENSITY, "seed": seed},
-        lightgbm.Dataset(examples.rows[ran], classes, weight=examples.weight[ran]),
-        _DENSITY_ROUNDS,
-    )
-    # Whether a kernel runs depends little on when it came: more of the same would only overfit.
-    fear = np.where(examples.genuine, examples.weight, _EARLIER_WEIGHT * examples.weight)
-    failure = lightgbm.train(
-        {**_FAILURE, "seed": seed},
-        lightgbm.Dataset(examples.rows[used], examples.failed[used].astype(int), weight=fear[used]),
-        _FAILURE_ROUNDS,
-    )
-    return {"density": density, "failure": failure}
+    ranked = all_problems | ~pools.held_out
+    # Failure depends little on the place in the search: more of the same would only overfit.
+    failure_weight = np.where(examples.genuine, 1.0, _EARLIER_WEIGHT) * examples.weight
+    data = {
+        "density": (examples.rows[ran], _classes(examples.outcome[ran]), examples.weight[ran]),
+        "failure": (examples.rows[used], examples.failed[used], failure_weight[used]),
+        "order": (pools.rows[ranked], pools.place[ranked], np.ones(ranked.sum())),
+    }
+    if not ranked.any():
+        data["order"] = (np.zeros((2, pools.rows.shape[1]), np.float32), np.zeros(2), np.ones(2))
+    return {
+        name: lightgbm.train(
+            {**_GROWING, **_SETTINGS[name], "seed": seed},
+            lightgbm.Dataset(rows, target.astype(np.float64), weight=weight),
+            _ROUNDS[name],
+        )
+        for name, (rows, target, weight) in data.items()
+    }
 
 
-def _grow_order(pools: _PoolExamples, used: NDArray[np.bool_], seed: int) -> lightgbm.Booster:
-    import lightgbm
-
-    rows, place = pools.rows[used], pools.place[used]
-    if not len(place):
-        rows, place = np.zeros((2, pools.rows.shape[1]), np.float32), np.zeros(2)
-    return lightgbm.train({**_ORDER, "seed": seed}, lightgbm.Dataset(rows, place), _ORDER_ROUNDS)
+def _classes(outcome: Floats) -> NDArray[np.intp]:
+    return np.searchsorted(CLASS_EDGES, outcome, side="right")
 
 
 def _calibration(
     examples: _Examples, pools: _PoolExamples, seed: int
 ) -> tuple[tuple[float, float], tuple[float, float], float]:
     """Scalings of ties and failures and the order's scale, on problems the trees did not see."""
-    plain = (1.0, 0.0)
     judged = examples.held_out & examples.genuine
     ran = judged & ~np.isnan(examples.outcome)
     if ran.sum() < 50 or (~examples.held_out & ~np.isnan(examples.outcome)).sum() < 200:
-        return plain, plain, 1.0
-    grown = _grow(examples, ~examples.held_out, seed)
-    claimed = np.asarray(grown["density"].predict(examples.rows[ran], num_threads=1))
-    outcome = np.searchsorted(CLASS_EDGES, examples.outcome[ran], side="right")
-    ties = _fitted_scaling(
-        claimed[:, GROUP_OF_CLASS == 1].sum(axis=1), GROUP_OF_CLASS[outcome] == 1
-    )
-    feared = np.asarray(grown["failure"].predict(examples.rows[judged], num_threads=1))
-    failures = _fitted_scaling(feared, examples.failed[judged])
+        return (1.0, 0.0), (1.0, 0.0), 1.0
+    trees = _grow(examples, pools, seed, all_problems=False)
+
+    def predict(name: str, rows: NDArray[np.float32]) -> Floats:
+        return np.asarray(trees[name].predict(rows, num_threads=1))
+
+    tied = predict("density", examples.rows[ran])[:, GROUP_OF_CLASS == 1].sum(axis=1)
+    ties = _fitted_scaling(tied, GROUP_OF_CLASS[_classes(examples.outcome[ran])] == 1)
+    failures = _fitted_scaling(predict("failure", examples.rows[judged]), examples.failed[judged])
     scale = 1.0
     if pools.held_out.sum() >= 20:
-        order = _grow_order(pools, ~pools.held_out, seed)
-        score = np.asarray(order.predict(pools.rows[pools.held_out], num_threads=1))
+        score = predict("order", pools.rows[pools.held_out])
         score = score - score.mean()
         scale = float(score @ pools.about_mean[pools.held_out] / max(float(score @ score), 1e-9))
     return ties, failures, max(scale, 0.1)
