@@ -23,8 +23,7 @@ from kernelcast.dataset import Rows, problem_group
 from kernelcast.errors import SetupError
 from kernelcast.forecasters._source import SHIPPED
 from kernelcast.judge.evaluation import Answer, evaluate
-from kernelcast.training.folds import cross_validate
-from kernelcast.training.trees import check_publishable, describe_sources, train_source_model
+from kernelcast.training import check_publishable, cross_validate, train_source_model
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
@@ -66,7 +65,7 @@ def ship(rows: Rows, folder: Path, seed: int = 0) -> str:
     """Write the model and its card to a folder; return the card."""
     check_publishable(rows)
     path = folder / SHIPPED
-    train_source_model(rows, seed, trained_on=describe_sources(rows)).save(path)
+    train_source_model(rows, seed).save(path)
     if path.stat().st_size > _LARGEST_BYTES:
         raise SetupError(f"{path} has {path.stat().st_size} bytes, more than the 3 MB of a wheel")
     searched: list[Answer] = []

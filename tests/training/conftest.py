@@ -9,12 +9,12 @@ from kernelcast.dataset import Row, Rows, to_table
 from kernelcast.training import trees
 from kernelcast.types import FailureKind, content_hash
 
-WORDS = ("load", "store", "sqrt", "exp", "dot", "sum")
+WORDS = ("relu", "sin", "sqrt", "exp", "dot", "sum")
 
 
 def source_of(words: list[str], number: int) -> str:
-    calls = "\n".join(f"    x = {word}(x)" for word in words)
-    return f"def run(x):\n{calls}\n    return x * {number}\n"
+    calls = "\n".join(f"    x = torch.{word}(x)" for word in words)
+    return f"import torch\n\ndef run(x):\n{calls}\n    return x * {number}\n"
 
 
 def search_rows(
@@ -25,7 +25,7 @@ def search_rows(
     rows = []
     for search in range(searches):
         for step in range(steps):
-            words = [str(word) for word in rng.choice(WORDS, 3)] if step else ["load"]
+            words = [str(word) for word in rng.choice(WORDS, 3)] if step else ["relu"]
             text = source_of(words, step)
             fails = "exp" in words
             log2 = words.count("dot") - words.count("sqrt") + float(rng.normal(0, 0.01))

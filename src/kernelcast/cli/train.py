@@ -11,8 +11,7 @@ from kernelcast import dataset
 from kernelcast.cli.common import ERR, OUT, json_option
 from kernelcast.forecasters._source import SHIPPED
 from kernelcast.judge.evaluation import SCORES, evaluate
-from kernelcast.training.folds import cross_validate
-from kernelcast.training.trees import check_publishable, describe_sources, train_source_model
+from kernelcast.training import check_publishable, cross_validate, train_source_model
 
 
 @click.command()
@@ -41,36 +40,33 @@ def train(rows: tuple[Path, ...], out: Path, seed: int, as_json: bool) -> None:
     """
     table = dataset.concatenate([dataset.read_rows(path) for path in rows])
     check_publishable(table)
-    model, card = out / SHIPPED, out / "card.md"
+    path, card = out / SHIPPED, out / "card.md"
     with ERR.status(
         f"training on {table.num_rows:,} rows, then on five parts of them for the card"
     ):
-        train_source_model(table, seed, trained_on=describe_sources(table)).save(model)
-        card.write_text(_card(table, seed, [path.name for path in rows]))
-    size = model.stat().st_size
-    if as_json:
-        click.echo(json.dumps({"model": str(model), "bytes": size, "card": str(card)}))
-        return
-    OUT.print(f"{model}: {size / 1e6:.1f} MB; what it is worth: {card}")
-
-
-def _card(rows: dataset.Rows, seed: int, names: list[str]) -> str:
-    """What the model was trained on, and the scores of models that had not seen the problem."""
-    answers = [answer for fold in cross_validate(rows, seed=seed) for answer in fold.searched()]
+        model = train_source_model(table, seed)
+        model.save(path)
+        answers = [a for fold in cross_validate(table, seed=seed) for a in fold.searched()]
     judged = evaluate(answers)
-    scores = [f"| {name} | {judged.scores[name]} | {what} |" for name, what in SCORES.items()]
-    return "\n".join(
-        (
-            "# A source model of kernelcast\n",
-            f"Made by `kernelcast train {' '.join(names)} --seed {seed}` from "
-            f"{rows.num_rows:,} rows: {describe_sources(rows)}.",
-            f"Licences: {', '.join(sorted(set(rows['licence'].to_pylist())))}.\n",
-            "## Scores\n",
-            f"{judged.kernels:,} kernels of {judged.groups:,} problems, {judged.timed:,} of them "
-            "timed. Each was forecast by a\nmodel trained on other problems, along its search; "
-            "95% intervals over problems.\n",
-            "| score | value | meaning |\n| --- | --- | --- |",
-            *scores,
-            "\nOn other operators, languages and devices than these it must not be trusted.\n",
-        )
+    command = f"kernelcast train {' '.join(path.name for path in rows)} --seed {seed}"
+    licences = ", ".join(sorted(set(table["licence"].to_pylist())))
+    card.write_text(
+        f"""# A source model of kernelcast
+
+Made by `{command}` from {table.num_rows:,} rows: {model.header.trained_on}.
+Licences: {licences}.
+
+{judged.kernels:,} kernels of {judged.groups:,} problems, {judged.timed:,} of them timed, were
+forecast along their searches by models that had not seen the problem (95% intervals over problems).
+On other operators, languages and devices than these, do not trust the model.
+
+| score | value | meaning |
+| --- | --- | --- |
+"""
+        + "".join(f"| {name} | {judged.scores[name]} | {what} |\n" for name, what in SCORES.items())
     )
+    size = path.stat().st_size
+    if as_json:
+        click.echo(json.dumps({"model": str(path), "bytes": size, "card": str(card)}))
+        return
+    OUT.print(f"{path}: {size / 1e6:.1f} MB; what it is worth: {card}")

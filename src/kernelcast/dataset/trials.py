@@ -35,27 +35,11 @@ Anchor = Literal["best", "reference"]
 Order = Literal["recorded", "shuffled", "none"]
 
 TRIED = (
-    "row_id",
-    "problem",
-    "family",
-    "language",
-    "device",
-    "template",
-    "candidate_id",
-    "candidate_source",
-    "candidate_parameters",
-    "reference_id",
-    "reference_source",
-    "reference_parameters",
-    "runtime_s",
-    "reference_runtime_s",
-    "log2_speedup",
-    "status",
-    "status_detail",
-    "details",
-    "search_id",
-    "step",
-    "source",
+    *("row_id", "problem", "family", "language", "device", "template", "source"),
+    *("candidate_id", "candidate_source", "candidate_parameters"),
+    *("reference_id", "reference_source", "reference_parameters"),
+    *("runtime_s", "reference_runtime_s", "log2_speedup", "status", "status_detail", "details"),
+    *("search_id", "step"),
 )
 """The columns that `recorded_trials` needs."""
 

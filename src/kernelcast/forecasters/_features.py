@@ -37,22 +37,7 @@ _COUNTED = ("+", "-", "*", "/", "%", "@", "**", "//", "=", "==", "<", "[", "(", 
 _SETTINGS = ("num_warps", "num_stages", "waves_per_eu", "cache_size_limit")
 _EMBEDDED = ("__global__", "#include", "torch::")
 _LANGUAGES = ("triton", "python", "cuda", "hip", "opencl", "cpp")
-_NUMBERED = re.compile(r"(func|[MTfmgPvuapC])\d+")  # the author's names in canonical source
-_SCALARS = (
-    *(f"op {mark}" for mark in _COUNTED),
-    *(f"set {name}" for name in _SETTINGS),
-    *(f"is {language}" for language in _LANGUAGES),
-    "tokens",
-    "distinct words",
-    "distinct names",
-    "calls",
-    "numbers",
-    "largest number",
-    "mean size",
-    "number product",
-    "assigned product",
-    "device functions",
-)
+_NUMBERED = re.compile(r"(?:func|[MTfmgPvuapC])\d+")  # the author's names in canonical source
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,11 +70,26 @@ class Digest:
 def digest(source: str, language: str, entry: str | None = None) -> Digest:
     """Read the canonical form of a source, in which nothing depends on the author's names."""
     lexed = _canonical_tokens(source, language, entry) if source.strip() else []
-    # The number of a name changes with every name before it, so only its kind is kept.
-    texts = [_NUMBERED.sub(r"\1", t.text) if t.kind == "identifier" else t.text for t in lexed]
     own = {t.text for t in lexed if t.kind == "identifier" and _NUMBERED.fullmatch(t.text)}
+    # The number of a name changes with every name before it, so only its kind is kept.
+    texts = [t.text.rstrip("0123456789") if t.text in own else t.text for t in lexed]
     named = Counter(t.text for t in lexed if t.kind in ("identifier", "directive"))
     words = Counter({text: count for text, count in named.items() if text not in own})
+    blank = ["0" if t.kind == "number" else text for t, text in zip(lexed, texts, strict=True)]
+    scalars = np.array(list(_scalars(lexed, words, own, language).values()))
+    return Digest(
+        words,
+        named.total() - words.total(),
+        scalars if lexed else np.full(scalars.size, np.nan),
+        _hashed(Counter(texts), _WORD_SLOTS),
+        _hashed(Counter(f"{a} {b}" for a, b in pairwise(texts)), _PAIR_SLOTS),
+        zlib.crc32(" ".join(blank).encode()) if lexed else _NO_TEXT,
+    )
+
+
+def _scalars(
+    lexed: Sequence[Token], words: Counter[str], own: Collection[str], language: str
+) -> dict[str, float]:
     marks = Counter(t.text for t in lexed if t.kind == "punctuator")
     values = np.array([_value(t.text) for t in lexed if t.kind == "number"])
     values = values[values > 0.0]
@@ -101,34 +101,24 @@ def digest(source: str, language: str, entry: str | None = None) -> Digest:
     chosen = [value for name, value in assigned.items() if name in own and value > 1.0]
     sizes = values[(values >= 16.0) & (values == np.floor(values))]
     calls = sum(name.kind == "identifier" and mark.text == "(" for name, mark in pairwise(lexed))
-    scalars = np.array(
-        [
-            *(math.log2(1 + marks[mark]) for mark in _COUNTED),
-            *(math.log2(max(assigned.get(name, 0.5), 0.25)) for name in _SETTINGS),
-            *(float(language == name) for name in _LANGUAGES),
-            math.log2(1 + len(lexed)),
-            math.log2(1 + len(words)),
-            math.log2(1 + len(own)),
-            math.log2(1 + calls),
-            math.log2(1 + values.size),
-            math.log2(values.max()) if values.size else -20.0,
-            float(np.log2(sizes).mean()) if sizes.size else 0.0,
-            float(np.log2(values).sum()),
-            float(np.log2(chosen).sum()),
-            math.log2(1 + words["jit"] + words["__global__"]),
-        ]
-    )
-    blank = " ".join(
-        "0" if t.kind == "number" else text for t, text in zip(lexed, texts, strict=True)
-    )
-    return Digest(
-        words,
-        named.total() - words.total(),
-        scalars if lexed else np.full(len(_SCALARS), np.nan),
-        _hashed(Counter(texts), _WORD_SLOTS),
-        _hashed(Counter(f"{a} {b}" for a, b in pairwise(texts)), _PAIR_SLOTS),
-        zlib.crc32(blank.encode()) if lexed else _NO_TEXT,
-    )
+    return {
+        **{f"op {mark}": math.log2(1 + marks[mark]) for mark in _COUNTED},
+        **{f"set {name}": math.log2(max(assigned.get(name, 0.5), 0.25)) for name in _SETTINGS},
+        **{f"is {name}": float(language == name) for name in _LANGUAGES},
+        "tokens": math.log2(1 + len(lexed)),
+        "distinct words": math.log2(1 + len(words)),
+        "distinct names": math.log2(1 + len(own)),
+        "calls": math.log2(1 + calls),
+        "numbers": math.log2(1 + values.size),
+        "largest number": math.log2(values.max()) if values.size else -20.0,
+        "mean size": np.log2(sizes).mean() if sizes.size else 0.0,
+        "number product": np.log2(values).sum(),
+        "assigned product": np.log2(chosen).sum(),
+        "device functions": math.log2(1 + words["jit"] + words["__global__"]),
+    }
+
+
+_SCALARS = tuple(_scalars((), Counter(), (), ""))
 
 
 def _canonical_tokens(source: str, language: str, entry: str | None) -> list[Token]:

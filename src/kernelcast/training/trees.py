@@ -112,13 +112,12 @@ class _PoolExamples:
     held_out: NDArray[np.bool_]
 
 
-def train_source_model(rows: Rows, seed: int = 0, *, trained_on: str = "") -> SourceModel:
+def train_source_model(rows: Rows, seed: int = 0) -> SourceModel:
     """Train the trees and their calibration on all rows that have a kernel's text.
 
     Args:
         rows: Measured kernels; configurations of a template are left out.
         seed: Seed of every random choice; the same rows and seed give the same model.
-        trained_on: Description of the rows, kept in the model's header.
 
     Raises:
         SetupError: No row has a kernel's text.
@@ -139,6 +138,7 @@ def train_source_model(rows: Rows, seed: int = 0, *, trained_on: str = "") -> So
     knots, share_below = _shapes(examples.outcome[ran])
     counts = np.bincount(_classes(examples.outcome[ran]), minlength=_CLASSES) + 0.5
     known, reads = set(features.vocabulary), [read for _, read in texts]
+    sources = Counter(rows["source"].to_pylist())
     tie_scaling, failure_scaling, order_scale = _calibration(examples, pools, seed)
     header = Header(
         vocabulary=features.vocabulary,
@@ -152,7 +152,7 @@ def train_source_model(rows: Rows, seed: int = 0, *, trained_on: str = "") -> So
         order_scale=order_scale,
         usual_coverage=float(np.quantile([read.coverage(known) for read in reads], 0.05)),
         usual_words=int(np.quantile([len(known & read.words.keys()) for read in reads], 0.05)),
-        trained_on=trained_on,
+        trained_on=", ".join(f"{name} ({count})" for name, count in sorted(sources.items())),
     )
     trees = _grow(examples, pools, seed, all_problems=True)
     return SourceModel(header, {name: tree.model_to_string() for name, tree in trees.items()})
@@ -173,12 +173,6 @@ def check_publishable(rows: Rows) -> None:
             f"rows of {', '.join(sorted(barred))} are for evaluation only: "
             "leave llm_sol_mi350x out of a model that ships"
         )
-
-
-def describe_sources(rows: Rows) -> str:
-    """The sources of the rows, each with its number of rows."""
-    counts = Counter(rows["source"].to_pylist())
-    return ", ".join(f"{source} ({count})" for source, count in sorted(counts.items()))
 
 
 def _is_text(trial: Trial) -> bool:
@@ -240,9 +234,8 @@ def _pool_examples(
     pools: Iterable[Trials], features: SourceFeatures, calibrating: set[str]
 ) -> _PoolExamples:
     """All texts of one problem and device as a pool of which nothing is measured."""
-    width = 2 * len(features.static_columns) + 6
-    matrices: list[NDArray[np.float32]] = [np.empty((0, width), np.float32)]
-    place, about_mean, held_out = [np.empty(0)], [np.empty(0)], [np.empty(0, dtype=bool)]
+    matrices = [np.empty((0, 2 * len(features.static_columns) + 6), np.float32)]
+    columns: list[tuple[float, float, bool]] = []
     for pool in pools:
         trials = [trial for trial in pool.trials if _is_text(trial)]
         log2_speedup = np.array([_log2_speedup(trial) for trial in trials])
@@ -252,15 +245,12 @@ def _pool_examples(
         speed = log2_speedup[ran]
         matrix = pool_rows(features, [trial.query for trial in trials])[ran]
         matrices.append(matrix.astype(np.float32))
-        place.append((speed.argsort().argsort() + 0.5) / speed.size - 0.5)
-        about_mean.append(np.clip(speed - speed.mean(), -2.0, 2.0))
-        held_out.append(np.full(speed.size, pool.group in calibrating))
-    return _PoolExamples(
-        np.concatenate(matrices),
-        np.concatenate(place),
-        np.concatenate(about_mean),
-        np.concatenate(held_out),
-    )
+        place = (speed.argsort().argsort() + 0.5) / speed.size - 0.5
+        about_mean = np.clip(speed - speed.mean(), -2.0, 2.0)
+        held_out = pool.group in calibrating
+        columns += [(*at, held_out) for at in zip(place, about_mean, strict=True)]
+    table = np.array(columns, dtype=np.float64).reshape(-1, 3)
+    return _PoolExamples(np.concatenate(matrices), table[:, 0], table[:, 1], table[:, 2] > 0.0)
 
 
 def _log2_speedup(trial: Trial) -> float:
