@@ -129,7 +129,14 @@ def _canonical_tokens(source: str, language: str, entry: str | None) -> list[Tok
             lexed += tokens(token.text.strip("rRuU\"'").replace("\\n", "\n"), "cuda")
         else:
             lexed.append(token)
-    return lexed
+    return [part for token in lexed for part in _macro_tokens(token)]
+
+
+def _macro_tokens(token: Token) -> Sequence[Token]:
+    """The tokens of a macro's definition; any other token itself."""
+    if token.kind != "directive" or not token.text.startswith("#define "):
+        return (token,)
+    return (Token("directive", "#define"), *tokens(token.text.removeprefix("#define "), "cuda"))
 
 
 def _value(text: str) -> float:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -58,6 +57,7 @@ class Header(Record):
     """All that a model knows besides its trees.
 
     Attributes:
+        languages: Languages of the training texts.
         vocabulary: The words that have a column.
         knots: Where the density changes, from the smallest to the largest outcome.
         share_below: For each class, the share of it below each knot.
@@ -71,6 +71,7 @@ class Header(Record):
     """
 
     format: int = _FORMAT
+    languages: tuple[str, ...]
     vocabulary: tuple[str, ...]
     knots: tuple[float, ...]
     share_below: tuple[tuple[float, ...], ...]
@@ -137,17 +138,6 @@ class SourceModel:
     def features(self) -> SourceFeatures:
         """The layout of the rows that these trees read."""
         return SourceFeatures(self.header.vocabulary)
-
-    @cached_property
-    def languages(self) -> frozenset[str]:
-        """The languages of the training texts, by the range that LightGBM keeps of each column."""
-        ranges = re.search(r"^feature_infos=(.*)$", self.trees["density"], re.MULTILINE)
-        spreads = ranges[1].split() if ranges else ()
-        return frozenset(
-            column.removeprefix("is ")
-            for column, spread in zip(self.features.columns, spreads, strict=False)
-            if column.startswith("is ") and spread not in ("[0:0]", "none")
-        )
 
     @cached_property
     def _boosters(self) -> Mapping[str, lightgbm.Booster]:
@@ -337,7 +327,7 @@ class SourceForecaster:
             return True
         header, words = self._model.header, candidate_digest(query).words
         shared = sum(word in words for word in header.vocabulary)
-        return query.candidate.language in self._model.languages and shared >= header.usual_words
+        return query.candidate.language in header.languages and shared >= header.usual_words
 
     def _shifts(self, queries: Sequence[Query], classes: Floats) -> Floats:
         """Shifts that put a pool of which nothing is measured into the order model's order."""
