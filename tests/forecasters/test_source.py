@@ -13,6 +13,7 @@ import zstandard
 from _kernels import Sample, honest
 from kernelcast.canonical import PYTHON_FAMILY, canonical_source, tokens
 from kernelcast.errors import SetupError
+from kernelcast.forecasters._features import SearchHistory
 from kernelcast.forecasters._source import SHIPPED, SourceForecaster, SourceModel
 from kernelcast.protocols import Forecaster
 from kernelcast.testing import (
@@ -145,8 +146,9 @@ def test_no_comment_dead_function_or_name_moves_the_forecast(sample: Sample) -> 
         forecaster = SourceForecaster()
         alone = forecaster.forecast(queries[:1])
         in_pool = forecaster.forecast(queries)
+        read = SourceModel.load().features.matrix(queries, SearchHistory()).tobytes()
         forecaster.learn([start(), failed(kernel)])
-        return *alone, *in_pool, *forecaster.forecast(queries)
+        return *alone, *in_pool, *forecaster.forecast(queries), read
 
     plain = forecast(sample.source)
     changed = list(edits(sample))
