@@ -136,7 +136,7 @@ def comparison_report(
         }
         for arm in comparison.challengers
     }
-    found, spent = [], []
+    speeds, costs = [], []
     for arm, facts in arms.items():
         pair = pairs.get(arm, {})
         equal, priced = pair.get("equal_measurements", {}), pair.get("equal_cost", {})
@@ -144,18 +144,18 @@ def comparison_report(
         counts = f"{equal['won']}, {equal['tied']}, {equal['lost']}" if equal else ""
         considered = f"{facts['considered'] / max(1, seeds):.0f}"
         speedup = "" if best is None else f"{best:.3f}x"
-        found.append((arm, speedup, _ratio(equal), counts, considered))
+        speeds.append((arm, speedup, _ratio(equal), counts, considered))
         usd = [f"{facts[name]:.4f}" for name in ("forecast_usd", "proposal_usd", "total_usd")]
         bound = "at most " if facts["cost_is_an_upper_bound"] else ""
         usd[-1] = f"{bound}{usd[-1]}"
-        spent.append((arm, f"{facts['device_s']:.1f}", *usd, _ratio(priced)))
+        costs.append((arm, f"{facts['device_s']:.1f}", *usd, _ratio(priced)))
     columns = ("arm", "best speedup", f"over {against}", "won, tied, lost", "considered")
     dollars = ("forecasts $", "proposals $", "total $", f"over {against} at equal $")
     measured = f"{seeds} of {plan.seeds} seeds, {plan.measurements} measurements"
     price = f"the device at ${device_usd_per_hour:g} an hour"
     tables = [
-        table(f"{plan.problem.name} on {device}, equal measurements ({measured})", columns, found),
-        table(f"total cost a run, {price}", ("arm", "device s", *dollars), spent),
+        table(f"{plan.problem.name} on {device}, equal measurements ({measured})", columns, speeds),
+        table(f"total cost a run, {price}", ("arm", "device s", *dollars), costs),
     ]
     verdicts = [
         Text(f"at {where.replace('_', ' ')}: {pair[where]['verdict']}", style="bold")
