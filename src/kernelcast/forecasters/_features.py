@@ -307,8 +307,9 @@ class SourceFeatures:
             "calls for time",
             *_NEIGHBOURS,
         )
+        self.static = lru_cache(maxsize=8192)(self._static)
 
-    def static(self, read: Digest) -> Floats:
+    def _static(self, read: Digest) -> Floats:
         """Columns of one source alone; nan if there is no text."""
         counts = np.array([read.words[word] for word in self.vocabulary], dtype=np.float64)
         counts = np.full(counts.size, np.nan) if read.empty else np.log2(1.0 + counts)
