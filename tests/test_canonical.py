@@ -19,9 +19,7 @@ from kernelcast import canonical
 from kernelcast.canonical import (
     Token,
     canonical_source,
-    fingerprint,
     kernel_id,
-    similarity,
     tokens,
 )
 from kernelcast.canonical._lexer import lex_c, print_c
@@ -779,43 +777,6 @@ def test_damaged_kernels_have_a_stable_canonical_source(source: str, seed: int) 
     language = "python" if "import" in source else "cuda"
     printed = canonical_source(damaged, language, "kernel")
     assert canonical_source(printed, language, "kernel") == printed
-
-
-# ---- near duplicates -----------------------------------------------------------------------------
-
-
-def likeness(one: str, other: str, language: str = "cuda") -> float:
-    return similarity(fingerprint(one, language), fingerprint(other, language))
-
-
-def test_similarity_tells_a_copy_from_an_edit_and_from_another_kernel() -> None:
-    assert likeness(C_KERNEL, re.sub(r"\bi\b", "index", f"// mine\n{C_KERNEL}")) == 1.0
-    assert 0.7 < likeness(C_KERNEL, C_KERNEL.replace("* shape.rows", "/ shape.columns")) < 1.0
-    assert likeness(C_KERNEL, SEEDS["softmax"]) < 0.3
-    assert likeness("", "") == 1.0
-    assert likeness("", C_KERNEL) == 0.0
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    st.lists(st.integers(0, 3000), min_size=1, max_size=1500),
-    st.lists(st.integers(0, 3000), min_size=1, max_size=1500),
-)
-def test_similarity_is_near_the_share_in_common(one: list[int], other: list[int]) -> None:
-    sources = [
-        "f(" + ";".join(f"{number} {number} {number}" for number in part) + ")"
-        for part in (one, other)
-    ]
-    shingles = [
-        {tuple(lexed[at : at + 4]) for at in range(max(len(lexed) - 3, 1))}
-        for lexed in map(lex_c, sources)
-    ]
-    exact = len(shingles[0] & shingles[1]) / len(shingles[0] | shingles[1])
-    estimate = likeness(sources[0], sources[1])
-    assert estimate == likeness(sources[1], sources[0])
-    few = len(shingles[0] | shingles[1]) <= 256
-    # Five standard deviations of an estimate from 256 draws.
-    assert estimate == pytest.approx(exact, abs=1e-9 if few else 0.16)
 
 
 def test_a_language_without_a_lexer_is_a_broken_set_up() -> None:

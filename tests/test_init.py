@@ -30,8 +30,8 @@ PUBLIC = {
         CppBackend CudaBackend OpenClBackend Recorded Recording ReplayBackend TritonBackend
     """,
     "kernelcast.canonical": """
-        C_FAMILY PYTHON_FAMILY Token canonical_parameters canonical_source fingerprint
-        kernel_id language_of read_kernel similarity tokens
+        C_FAMILY PYTHON_FAMILY Token canonical_parameters canonical_source
+        kernel_id language_of read_kernel tokens
     """,
     "kernelcast.dataset": """
         Anchor DESCRIBED Order Pool Row Rows SPLITS Split Status TRIED Trial Trials UNSTATED

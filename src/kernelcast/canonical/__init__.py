@@ -1,4 +1,4 @@
-r"""Canonical source, the hash that names a kernel, and how alike two kernels are.
+r"""Canonical source, and the hash that names a kernel.
 
 Canonical source has no comments, layout, docstrings or invisible characters, and nothing that the
 entry does not reach. A name stays only if a list of the language or its libraries owns it; every
@@ -28,11 +28,9 @@ __all__ = [
     "Token",
     "canonical_parameters",
     "canonical_source",
-    "fingerprint",
     "kernel_id",
     "language_of",
     "read_kernel",
-    "similarity",
     "tokens",
 ]
 
@@ -47,8 +45,6 @@ _ENDINGS: Mapping[str, Language] = {
     ".cl": "opencl",
     ".py": "triton",
 }
-_SHINGLE = 4
-_SKETCH = 256
 _SOURCES_KEPT = 2048
 
 
@@ -117,26 +113,6 @@ def tokens(source: str, language: str) -> tuple[Token, ...]:
     if _is_c_family(language):
         return lex_c(source)
     return lex_python(plain_python(source))
-
-
-def fingerprint(source: str, language: str) -> tuple[int, ...]:
-    """A sketch of a kernel for `similarity`: the least hashes of runs of canonical tokens."""
-    canonical = canonical_source(source, language)
-    lexed = lex_c(canonical) if _is_c_family(language) else lex_python(canonical)
-    texts = [text for _, text in lexed]
-    runs = {" ".join(texts[at : at + _SHINGLE]) for at in range(max(len(texts) - _SHINGLE + 1, 1))}
-    hashes = (hashlib.blake2b(run.encode(), digest_size=8).digest() for run in runs)
-    return tuple(sorted(map(int.from_bytes, hashes))[:_SKETCH])
-
-
-def similarity(one: tuple[int, ...], other: tuple[int, ...]) -> float:
-    """The share of runs of tokens that two fingerprints have in common, from 0 to 1.
-
-    It is exact for up to 256 distinct runs, and beyond that off by about 0.03.
-    """
-    union = sorted({*one, *other})[:_SKETCH]
-    common = {*one} & {*other}
-    return len(common.intersection(union)) / len(union) if union else 1.0
 
 
 def _is_c_family(language: str) -> bool:

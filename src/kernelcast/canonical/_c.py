@@ -501,9 +501,10 @@ class _Names:
                     if word != "pragma" or not is_local:
                         self.shared |= {*_WORD.findall(rest)} - _parameters(text)
                     continue
+                if program.kinds[at] != "identifier":
+                    continue
                 before = texts[at - 1] if at > item.start else ""
-                is_owned = text in self._owned(item, before) and text not in self.defined
-                if program.kinds[at] != "identifier" or is_owned:
+                if text in self._owned(item, before) and text not in self.defined:
                     continue
                 after = texts[at + 1] if at + 1 < item.stop else ""
                 if before in _BEFORE_TYPE or after == "::":

@@ -302,13 +302,16 @@ def print_c(lexed: Sequence[tuple[TokenKind, str]]) -> str:
 
 _PY_PREFIX = "(?:[rR][bBfFtT]?|[bBfFtT][rR]?|[uU])?"
 _PY_STRING = "|".join(
-    rf"{_PY_PREFIX}{quote * 3}[^{quote}\\]*(?:(?:\\(?s:.)|{quote}(?!{quote * 2}))[^{quote}\\]*)*"
+    rf"{quote * 3}[^{quote}\\]*(?:(?:\\(?s:.)|{quote}(?!{quote * 2}))[^{quote}\\]*)*"
     rf"(?:{quote * 3}|(?s:.*))"
-    rf"|{_PY_PREFIX}{quote}[^{quote}\\\n]*(?:\\(?s:.)[^{quote}\\\n]*)*(?:{quote}|[^\n]*)"
+    rf"|{quote}[^{quote}\\\n]*(?:\\(?s:.)[^{quote}\\\n]*)*(?:{quote}|[^\n]*)"
     for quote in "\"'"
 )
+_PY_COMMENT = r"(?P<comment>\#[^\n]*)"
+PY_UNSEEN = re.compile(rf"{_PY_STRING}|{_PY_COMMENT}|(?P<invisible>[{_INVISIBLE}]+)")
+"""Comments and invisible characters, and strings, in which there are none."""
 PY_TOKEN = re.compile(
-    rf"(?P<string>{_PY_STRING})|(?P<comment>\#[^\n]*)|(?P<identifier>[^\W\d]\w*)"
+    rf"(?P<string>{_PY_PREFIX}(?:{_PY_STRING}))|{_PY_COMMENT}|(?P<identifier>[^\W\d]\w*)"
     r"|(?P<number>0[xXoObB]\w+|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d[\d_]*)?[jJ]?)"
     rf"|(?P<invisible>[{_INVISIBLE}]+)"
     r"|(?P<punctuator>\*\*=|//=|>>=|<<=|\.\.\.|!=|->|:=|\*\*|//|<<|>>|[-+*/%&|^@=<>]=|\S)"

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
 from kernelcast.canonical._c import numbered_c, reduce_c
-from kernelcast.canonical._lexer import PY_TOKEN, STANDS_IN, lex_c, print_c, readable
+from kernelcast.canonical._lexer import PY_TOKEN, PY_UNSEEN, STANDS_IN, lex_c, print_c, readable
 from kernelcast.canonical._vocabulary import Numbers, role, vocabulary
 
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
@@ -26,7 +26,7 @@ _BESIDE_ENTRIES = frozenset({"LAUNCH", "get_inputs", "get_init_inputs"})
 _ANY = "*"
 _REFLECTION = frozenset({"globals", "locals", "vars", "eval", "exec", "inspect", "importlib"})
 _MOST_ROUNDS = 8  # dropping a statement can leave another one unused
-_C_MARKS = ("__global__", "#include", "torch::", "__kernel ", "at::Tensor", 'extern "C"')
+_C_MARKS = re.compile('__global__|#include|torch::|__kernel |at::Tensor|extern "C"')
 _PYTHON_MARKS = re.compile(r"^(?:import|from|def|class|@triton)\b", re.MULTILINE)
 _INHERITED = role("inherited")
 _TAKES_ATTRIBUTE_NAME = role("takes_attribute_name")
@@ -34,14 +34,23 @@ _ALIASES = {"numpy": "np", "torch.nn": "nn", "torch.nn.functional": "F", "triton
 _DEFINED = re.compile(r"^(?:class|def) (\w+)\b", re.MULTILINE)
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F_]+|0[oObB][0-7_]+|[\d_.]+(?:[eE][+-]?[\d_]+)?[jJ]?")
 _MARK = re.compile(f"{STANDS_IN}\\d+{STANDS_IN}\\Z")
-_BLOCKS = ("body", "orelse", "finalbody")
+_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
+# Fields without anything that counts: texts, operators, and whether a name is read or bound.
+_PLAIN_FIELDS = frozenset({"ctx", "op", "ops", "id", "attr", "kind", "conversion", "type_comment"})
+_FIELDS = {
+    kind: tuple(name for name in kind._fields if name not in _PLAIN_FIELDS)
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
+"""The fields that can hold nodes, by kind of node."""
+_FIELDS[ast.Constant] = ()
 
 _LITERAL = (
     *(ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.JoinedStr),
     *(ast.UnaryOp, ast.unaryop, ast.BinOp, ast.operator),
 )
-_LEAVES = frozenset({int, str, type(None), ast.Load, ast.Store, ast.Del})
 
+_WITH_ROOT = (ast.Attribute, ast.Call, ast.Subscript)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -66,8 +75,9 @@ def reduce_python(source: str, entry: str | None = None) -> str:
         for _ in range(_MOST_ROUNDS):
             if not _prune(tree, roots, imports):
                 break
-        exported, sources = _reduce_embedded(tree, imports)
-        _Names(tree, roots or frozenset(), exported).visit(tree)
+        nodes = _nodes(tree)
+        exported, sources = _reduce_embedded(nodes, imports)
+        _Names(tree, nodes, roots or frozenset(), exported).visit(tree)
         text = ast.unparse(tree) + "\n"
     except _UNREADABLE:
         return _numbered_text(cleaned)
@@ -97,7 +107,7 @@ def numbered_python(source: str) -> str:
 def _cleaned(source: str) -> str:
     # A comment leaves its mark and an invisible character a space: a source that does not parse
     # must not come to parse without them, since it would then have another canonical source.
-    return PY_TOKEN.sub(
+    return PY_UNSEEN.sub(
         lambda match: {"comment": "#", "invisible": " "}.get(str(match.lastgroup), match[0]),
         readable(source),
     )
@@ -129,12 +139,14 @@ def _numbered_text(cleaned: str) -> str:
 
 
 def _is_literal(node: ast.expr | None) -> bool:
-    return node is not None and all(isinstance(part, _LITERAL) for part in _nodes(node))
+    if not isinstance(node, _LITERAL):
+        return False
+    return all(isinstance(part, _LITERAL) for part in _nodes(node))
 
 
 def _root_name(node: ast.expr) -> str:
     """The name that an expression starts with: `torch` for `torch.ops.f(x)[0]`."""
-    while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
+    while isinstance(node, _WITH_ROOT):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
 
@@ -157,18 +169,28 @@ def _nodes(part: ast.AST) -> list[ast.AST]:
     """A part of the tree and all that counts in it, faster than `ast.walk`."""
     nodes = [part]
     for node in nodes:
-        for value in vars(node).values():
-            if isinstance(value, list):
+        for name in _FIELDS[type(node)]:
+            value = getattr(node, name)
+            if type(value) is list:
                 nodes += [item for item in value if isinstance(item, ast.AST)]
-            elif type(value) not in _LEAVES and isinstance(value, ast.AST):
+            elif isinstance(value, ast.AST):
                 nodes.append(value)
+    return nodes
+
+
+def _statements(part: ast.AST) -> list[ast.AST]:
+    """A part of the tree and the statements in it, without their expressions."""
+    nodes = [part]
+    for node in nodes:
+        for branch in _BLOCKS:
+            nodes += getattr(node, branch, ())
     return nodes
 
 
 def _imports(tree: ast.AST) -> dict[str, str]:
     """The names that imports bind, with the paths of what they stand for."""
     paths: dict[str, str] = {}
-    for node in _nodes(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 root = alias.name.partition(".")[0]
@@ -209,17 +231,16 @@ def _module_names(tree: ast.Module) -> set[str]:
 
 def _tidy(node: ast.AST) -> None:
     """Drop statements without effect, branches never taken and messages of assertions."""
-    for branch in (*_BLOCKS, "handlers", "cases"):
-        statements = getattr(node, branch, None)
-        if not isinstance(statements, list):
+    for branch in _BLOCKS:
+        statements = getattr(node, branch, ())
+        if not statements:
             continue
         for statement in statements:
             _tidy(statement)
         kept = [part for statement in statements for part in _effective(statement)]
         kept = [part for part in kept if not isinstance(part, ast.Pass)]
-        needs_body = statements and branch in ("body", "finalbody")
-        is_empty = not kept and needs_body and not isinstance(node, ast.Module)
-        setattr(node, branch, [ast.Pass()] if is_empty else kept)
+        needs_body = branch in ("body", "finalbody") and not isinstance(node, ast.Module)
+        setattr(node, branch, kept or ([ast.Pass()] if needs_body else []))
 
 
 def _effective(statement: ast.AST) -> Sequence[ast.AST]:
@@ -264,11 +285,14 @@ def _mentions(part: ast.AST, imports: Collection[str]) -> set[str]:
     """The names that a part of the tree reads, and the attributes but those of imports."""
     mentions: set[str] = set()
     for node in _nodes(part):
+        if type(node) is ast.Constant:
+            continue
         match node:
-            case ast.Name(id=name, ctx=ast.Load()):
-                mentions.add(name)
-            case ast.Attribute(attr=name, ctx=ast.Load()):
-                if _root_name(node) not in imports:
+            case ast.Name(id=name):
+                if type(node.ctx) is ast.Load:
+                    mentions.add(name)
+            case ast.Attribute(attr=name):
+                if type(node.ctx) is ast.Load and _root_name(node) not in imports:
                     mentions.add(name)
             case ast.AugAssign(target=target):
                 mentions.add(_last_name(target))
@@ -316,12 +340,10 @@ def _prune(tree: ast.Module, roots: frozenset[str] | None, imports: Collection[s
             live += new
     changed = len(reached) < len(tree.body)
     tree.body = [statement for statement in tree.body if id(statement) in reached]
-    for node in _nodes(tree):
+    for node in _statements(tree):
         is_kept = node is tree or (isinstance(node, ast.ClassDef) and _ANY in mentioned)
         for branch in () if is_kept else _BLOCKS:
-            statements = getattr(node, branch, None)
-            if not isinstance(statements, list):
-                continue
+            statements = getattr(node, branch, ())
             kept = [
                 statement
                 for statement in statements
@@ -338,13 +360,13 @@ def _prune(tree: ast.Module, roots: frozenset[str] | None, imports: Collection[s
 
 
 def _reduce_embedded(
-    tree: ast.Module, imports: Collection[str]
+    nodes: Sequence[ast.AST], imports: Collection[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Reduce the C++ in strings; renamed functions, and printed text by the mark left for it."""
     embedded: list[ast.Constant | ast.JoinedStr] = []
     inside: set[int] = set()
     wanted: set[str] = set()
-    for node in _nodes(tree):
+    for node in nodes:
         match node:
             case ast.JoinedStr(values=parts):
                 if any(isinstance(part, ast.Constant) and _is_c(part.value) for part in parts):
@@ -380,7 +402,7 @@ def _reduce_embedded(
 
 
 def _is_c(text: object) -> bool:
-    return isinstance(text, str) and any(mark in text for mark in _C_MARKS)
+    return isinstance(text, str) and _C_MARKS.search(text) is not None
 
 
 def _joined(node: ast.JoinedStr) -> str:
@@ -415,7 +437,13 @@ class _Names:
     that are passed by keyword have one number everywhere.
     """
 
-    def __init__(self, tree: ast.Module, kept: frozenset[str], exported: dict[str, str]) -> None:
+    def __init__(
+        self,
+        tree: ast.Module,
+        nodes: Sequence[ast.AST],
+        kept: frozenset[str],
+        exported: dict[str, str],
+    ) -> None:
         self.words = vocabulary("python")
         self.kept = kept | {"self", "cls"}
         self.exported = exported
@@ -429,7 +457,7 @@ class _Names:
         self.attributes: set[str] = set()
         self.keywords: set[str] = set()
         """Parameters that a keyword or a text names."""
-        self._survey(tree)
+        self._survey(nodes)
         self.imports: dict[str, str] = {}
         claimed: dict[str, str] = {}
         for local, path in _imports(tree).items():
@@ -439,11 +467,11 @@ class _Names:
             else:
                 self.prefixes[local] = "g"
 
-    def _survey(self, tree: ast.Module) -> None:
+    def _survey(self, nodes: Sequence[ast.AST]) -> None:
         parameters: dict[str, set[str]] = {}
         calls: list[ast.Call] = []
         texts: set[str] = set()
-        for node in _nodes(tree):
+        for node in nodes:
             match node:
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
                     names = _arguments(node) - self.kept
@@ -503,7 +531,7 @@ class _Names:
         if _PYTHON_MARKS.search(text):
             with suppress(*_UNREADABLE):
                 tree = _tidied(_cleaned(text))
-                _Names(tree, self.kept, self.exported).visit(tree)
+                _Names(tree, _nodes(tree), self.kept, self.exported).visit(tree)
                 return ast.unparse(tree)
         return ""
 
@@ -517,6 +545,10 @@ class _Names:
     def _visit(self, node: ast.AST, *, in_class: bool = False) -> None:
         """Rename a node and all in it. Every text of a node is replaced here, whatever its kind."""
         match node:
+            case ast.Name(id=name):
+                is_member = in_class and (name in self.attributes or name in self.words.members)
+                node.id = self._attribute(name, is_own=True) if is_member else self._name(name)
+                return
             case ast.Constant(kind="C++"):
                 return
             case ast.Constant(value=value):
@@ -535,7 +567,8 @@ class _Names:
             case ast.Import() | ast.ImportFrom():
                 self._visit_import(node)
                 return
-        for part, value in ast.iter_fields(node):
+        for part in node._fields:
+            value = getattr(node, part, None)
             if isinstance(value, str):
                 is_member = in_class and (value in self.attributes or value in self.words.members)
                 new = self._attribute(value, is_own=True) if is_member else self._name(value)
