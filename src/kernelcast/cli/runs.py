@@ -101,6 +101,11 @@ def search(
     if problem is not None:
         settings = {"problem": problem, **settings}
     run = read_run(settings, config=config, model=model)
+    if model and all(part.name != "llm" for part in run.spec.components.values()):
+        raise SetupError(
+            f"{', '.join(sorted(model))}: no part of this search is a language model; "
+            "add --forecaster llm or --proposer llm"
+        )
     budget = run.budget if run.budget != Budget() else Budget(measurements=60)
     options_of_parts = {key for part in run.spec.components.values() for key in part.options}
     if (budget.forecast_usd, budget.proposal_usd) != (None, None) and not any(
