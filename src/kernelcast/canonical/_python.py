@@ -75,9 +75,8 @@ def reduce_python(source: str, entry: str | None = None) -> str:
         for _ in range(_MOST_ROUNDS):
             if not _prune(tree, roots, imports):
                 break
-        nodes = _nodes(tree)
-        exported, sources = _reduce_embedded(nodes, imports)
-        _Names(tree, nodes, roots or frozenset(), exported).visit(tree)
+        exported, sources = _reduce_embedded(tree, imports)
+        _Names(tree, roots or frozenset(), exported).visit(tree)
         text = ast.unparse(tree) + "\n"
     except _UNREADABLE:
         return _numbered_text(cleaned)
@@ -285,14 +284,11 @@ def _mentions(part: ast.AST, imports: Collection[str]) -> set[str]:
     """The names that a part of the tree reads, and the attributes but those of imports."""
     mentions: set[str] = set()
     for node in _nodes(part):
-        if type(node) is ast.Constant:
-            continue
         match node:
-            case ast.Name(id=name):
-                if type(node.ctx) is ast.Load:
-                    mentions.add(name)
-            case ast.Attribute(attr=name):
-                if type(node.ctx) is ast.Load and _root_name(node) not in imports:
+            case ast.Name(id=name, ctx=ast.Load()):
+                mentions.add(name)
+            case ast.Attribute(attr=name, ctx=ast.Load()):
+                if _root_name(node) not in imports:
                     mentions.add(name)
             case ast.AugAssign(target=target):
                 mentions.add(_last_name(target))
@@ -360,13 +356,13 @@ def _prune(tree: ast.Module, roots: frozenset[str] | None, imports: Collection[s
 
 
 def _reduce_embedded(
-    nodes: Sequence[ast.AST], imports: Collection[str]
+    tree: ast.Module, imports: Collection[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Reduce the C++ in strings; renamed functions, and printed text by the mark left for it."""
     embedded: list[ast.Constant | ast.JoinedStr] = []
     inside: set[int] = set()
     wanted: set[str] = set()
-    for node in nodes:
+    for node in _nodes(tree):
         match node:
             case ast.JoinedStr(values=parts):
                 if any(isinstance(part, ast.Constant) and _is_c(part.value) for part in parts):
@@ -437,13 +433,7 @@ class _Names:
     that are passed by keyword have one number everywhere.
     """
 
-    def __init__(
-        self,
-        tree: ast.Module,
-        nodes: Sequence[ast.AST],
-        kept: frozenset[str],
-        exported: dict[str, str],
-    ) -> None:
+    def __init__(self, tree: ast.Module, kept: frozenset[str], exported: dict[str, str]) -> None:
         self.words = vocabulary("python")
         self.kept = kept | {"self", "cls"}
         self.exported = exported
@@ -457,7 +447,7 @@ class _Names:
         self.attributes: set[str] = set()
         self.keywords: set[str] = set()
         """Parameters that a keyword or a text names."""
-        self._survey(nodes)
+        self._survey(tree)
         self.imports: dict[str, str] = {}
         claimed: dict[str, str] = {}
         for local, path in _imports(tree).items():
@@ -467,11 +457,11 @@ class _Names:
             else:
                 self.prefixes[local] = "g"
 
-    def _survey(self, nodes: Sequence[ast.AST]) -> None:
+    def _survey(self, tree: ast.Module) -> None:
         parameters: dict[str, set[str]] = {}
         calls: list[ast.Call] = []
         texts: set[str] = set()
-        for node in nodes:
+        for node in _nodes(tree):
             match node:
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
                     names = _arguments(node) - self.kept
@@ -512,6 +502,11 @@ class _Names:
             return name
         return self.numbers.of(name, "v", self.home)
 
+    def _bound_name(self, name: str, *, in_class: bool) -> str:
+        """The new name of a variable, which in a class is an attribute."""
+        is_member = in_class and (name in self.attributes or name in self.words.members)
+        return self._attribute(name, is_own=True) if is_member else self._name(name)
+
     def _attribute(self, name: str, *, is_own: bool = False) -> str:
         is_own = is_own and name in self.attributes
         if name in self.exported and not is_own:
@@ -531,7 +526,7 @@ class _Names:
         if _PYTHON_MARKS.search(text):
             with suppress(*_UNREADABLE):
                 tree = _tidied(_cleaned(text))
-                _Names(tree, _nodes(tree), self.kept, self.exported).visit(tree)
+                _Names(tree, self.kept, self.exported).visit(tree)
                 return ast.unparse(tree)
         return ""
 
@@ -546,8 +541,7 @@ class _Names:
         """Rename a node and all in it. Every text of a node is replaced here, whatever its kind."""
         match node:
             case ast.Name(id=name):
-                is_member = in_class and (name in self.attributes or name in self.words.members)
-                node.id = self._attribute(name, is_own=True) if is_member else self._name(name)
+                node.id = self._bound_name(name, in_class=in_class)
                 return
             case ast.Constant(kind="C++"):
                 return
@@ -570,9 +564,7 @@ class _Names:
         for part in node._fields:
             value = getattr(node, part, None)
             if isinstance(value, str):
-                is_member = in_class and (value in self.attributes or value in self.words.members)
-                new = self._attribute(value, is_own=True) if is_member else self._name(value)
-                setattr(node, part, new)
+                setattr(node, part, self._bound_name(value, in_class=in_class))
             elif isinstance(value, ast.AST):
                 self._visit(value, in_class=in_class and part != "args")
             elif isinstance(value, list):
