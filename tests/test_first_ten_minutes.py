@@ -128,7 +128,7 @@ MISTAKES = {
     "kernelcast search softmax --device H100-SXM5": "leave out --device",
     "kernelcast search softmax --device TPU": "known",
     "kernelcast search softmax --forecaster llm": "--base-url and --model",
-    "kernelcast search softmax --base-url http://127.0.0.1:9/v1 --model m": "--forecaster llm or",
+    "kernelcast search softmax --base-url http://127.0.0.1:9/v1 --model m": "add --forecaster llm",
     "kernelcast search softmax --proposer llm --base-url http://127.0.0.1:9/v1 --model m":
         "kernelcast[llm]",
     "kernelcast search softmax --forecast-usd 1": "--price-in and --price-out",

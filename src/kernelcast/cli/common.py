@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any, get_args
@@ -215,7 +215,18 @@ def forecaster_specs(names: Sequence[str], options: Mapping[str, Any]) -> dict[s
     for name in names:
         own = {} if "llm" in names and name != "llm" else table
         specs[name] = part_spec("forecaster", {**own, "name": name}, model)
+    check_model_is_asked(model, specs.values())
     return specs
+
+
+def check_model_is_asked(model: Mapping[str, Any], parts: Iterable[ComponentSpec]) -> None:
+    """Refuse settings of a language model if none of the parts is one."""
+    stated = sorted(model.keys() - {"bins"})  # `eval` scores other forecasters by bins, too
+    if stated and all(part.name != "llm" for part in parts):
+        raise SetupError(
+            f"{', '.join(stated)}: no part here is a language model; add --forecaster llm "
+            "(or --proposer llm, if the command has it)"
+        )
 
 
 # ------------------------------------------------------------------------- running and writing

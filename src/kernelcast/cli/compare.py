@@ -15,6 +15,7 @@ from kernelcast.cli.common import (
     OUT,
     POSITIVE,
     ask_options,
+    check_model_is_asked,
     device_option,
     json_option,
     model_options,
@@ -112,6 +113,7 @@ def compare(
         name: read_run(settings | arm, problem=loaded, model=model, known=("inspect", *KINDS)).spec
         for name, arm in settings_by_arm.items()
     }
+    check_model_is_asked(model, (p for s in specs.values() for p in s.components.values()))
     for spec in specs.values():
         for part in _VARIED:
             plugins.build(part, spec.components[part])  # Refuse a wrong arm before one has run.

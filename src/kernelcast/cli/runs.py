@@ -16,6 +16,7 @@ from kernelcast.cli.common import (
     POSITIVE,
     ask_options,
     budget_options,
+    check_model_is_asked,
     check_writable,
     device_option,
     is_given,
@@ -101,11 +102,7 @@ def search(
     if problem is not None:
         settings = {"problem": problem, **settings}
     run = read_run(settings, config=config, model=model)
-    if model and all(part.name != "llm" for part in run.spec.components.values()):
-        raise SetupError(
-            f"{', '.join(sorted(model))}: no part of this search is a language model; "
-            "add --forecaster llm or --proposer llm"
-        )
+    check_model_is_asked(model, run.spec.components.values())
     budget = run.budget if run.budget != Budget() else Budget(measurements=60)
     options_of_parts = {key for part in run.spec.components.values() for key in part.options}
     if (budget.forecast_usd, budget.proposal_usd) != (None, None) and not any(
