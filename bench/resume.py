@@ -37,8 +37,9 @@ from kernelcast.forecasters.trees import TreesForecaster
 from kernelcast.parts import Parts
 from kernelcast.policies import Selective
 from kernelcast.proposers.template import TemplateProposer
+from kernelcast.run import Run
 from kernelcast.search import Search
-from kernelcast.store import Run, Store
+from kernelcast.store import Store
 from kernelcast.strategies import Puct
 from kernelcast.testing import SyntheticBackend, synthetic_problem
 from kernelcast.types import Budget, Resource

@@ -29,7 +29,8 @@ from kernelcast.events import (
     Settled,
 )
 from kernelcast.problems import load_problem
-from kernelcast.store import Run, Store
+from kernelcast.run import Run
+from kernelcast.store import Store
 from kernelcast.testing import FAKE_DEVICE
 from kernelcast.types import (
     Budget,

@@ -37,7 +37,8 @@ from kernelcast.judge.replaying import Arm, Replayed, replay_space
 from kernelcast.processes import workers
 from kernelcast.proposers.pool import PoolProposer
 from kernelcast.proposers.template import configured_kernel
-from kernelcast.store import Run, Store
+from kernelcast.run import Run
+from kernelcast.store import Store
 from recalibration import recording_of
 
 STRATEGIES = ("puct", "greedy", "islands", "best_of_n")

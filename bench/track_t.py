@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from _data import Floats, Space, aligned, siblings_of, tuner_spaces
 from _result import bench_parser, json_lines, report, save_figure
-from kernelcast.forecasters import _gaussian as gaussian
+from kernelcast.forecasters import _encoding, _gaussian, _prior
 from kernelcast.forecasters import space as space_forecaster
 from kernelcast.forecasters.space import Sibling, SpaceForecaster
 from kernelcast.processes import workers
@@ -204,7 +204,8 @@ def _key(space: Space, arm: str, seeds: int, budget: int) -> dict[str, Any]:
 @cache
 def _version() -> str:
     """Changes with the forecaster's code: whether what it chose still holds."""
-    files = (inspect.getfile(module) for module in (space_forecaster, gaussian))
+    modules = (space_forecaster, _prior, _encoding, _gaussian)
+    files = map(inspect.getfile, modules)
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()[:12]
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import postgres
 from tests.model_server import real_model, real_model_is_installed
 
 pytest_plugins = ["tests.gate"]
@@ -36,3 +38,19 @@ def small_model() -> Iterator[str]:
         )
     with real_model() as base_url:
         yield base_url
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Server]:
+    """A real PostgreSQL server of this worker."""
+    with postgres.running() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The location of an empty store, on each engine."""
+    if request.param == "sqlite":
+        return str(tmp_path / "store.db")
+    server: postgres.Server = request.getfixturevalue("postgres_server")
+    return server.database()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -248,27 +250,30 @@ def test_runs_are_found_by_prefix_and_as_the_latest() -> None:
         assert words in listed
 
 
-def test_a_run_that_is_running_says_which_process_holds_it() -> None:
-    with Store.open("s.db") as store:
+def test_a_run_that_is_running_says_which_process_holds_it(location: str) -> None:
+    with Store.open(location) as store:
         record_run(store, "busy")
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, "s.db", "busy"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER, location, "busy"], stdout=subprocess.PIPE, text=True
     )
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        result = invoke("resume", "busy", "--store", "s.db")
+        result = invoke("resume", "busy", "--store", location)
         assert result.exit_code == 1
-        assert f"run 'busy' is running: process {holder.pid} holds it" in result.output
-        listed = invoke("ls", "--store", "s.db").output
-        assert f"running (process {holder.pid})" in listed
+        where = f" on {socket.gethostname()}" if "://" in location else ""
+        message = f"run 'busy' is running: process {holder.pid}{where} holds it"
+        assert message in " ".join(result.output.split())
+        listed = invoke("ls", "--store", location).output
+        assert f"running (process {holder.pid}{where})" in " ".join(listed.split())
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
     # A killed process holds nothing.
-    with Store.open("s.db") as store:
+    with Store.open(location) as store:
         run = store.open_run("busy")
-        assert run.holder() is None
+        while run.holder() is not None:
+            time.sleep(0.01)  # until the server sees that the process is gone
         run.hold()
         run.append([BudgetChanged(budget=Budget(measurements=1))])
         run.release()
@@ -326,7 +331,10 @@ def test_no_measurements_are_nothing_to_do() -> None:
 
 
 @pytest.mark.measures
-def test_what_earlier_runs_measured_is_counted_apart() -> None:
+def test_what_earlier_runs_measured_is_counted_apart(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELCAST_STORE", location)
     scaffold()
     first = ("search", "mine", "--policy", "measure_all", "--pool", "4", "--json")
     assert json.loads(invoke(*first, "-n", "2").stdout)["measured"] == 2

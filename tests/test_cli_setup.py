@@ -177,7 +177,8 @@ def test_doctor_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
         "NVIDIA's CUDA toolkit",
         "pip install 'kernelcast[triton]'",
         "needs NVIDIA's driver",
-        "pip install 'kernelcast[llm,data,cuda,triton]'",
+        "not installed: llm, data, cuda, triton,",
+        "pip install 'kernelcast[NAME]'",
     ):
         assert words in told.output
 
@@ -187,4 +188,5 @@ def test_doctor_checks_every_extra() -> None:
     declared = tomllib.loads(pyproject)["project"]["optional-dependencies"]
     everything = declared.pop("all")
     assert list(_EXTRAS) == list(declared)
+    del declared["ray"]  # for its size
     assert everything == [f"kernelcast[{','.join(declared)}]"]

@@ -367,3 +367,11 @@ def test_what_is_no_distribution_is_refused(
 def test_wrong_arguments_are_refused(make: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match=r".{15}"):
         make()
+
+
+@property_test
+@given(hnp.arrays(np.float64, (5, 3), elements=log2_speedups))
+def test_rows_of_quantiles_give_what_each_gives_alone(rows: NDArray[np.float64]) -> None:
+    levels = (0.1, 0.5, 0.8)
+    together = Distribution.all_from_quantiles(levels, rows)
+    assert together == [Distribution.from_quantiles(levels, row) for row in rows]

@@ -74,7 +74,7 @@ def test_every_built_in_component_can_be_found() -> None:
         "trees",
     ]
     assert plugins.names("backend") == ["cpp", "cuda", "opencl", "replay", "triton"]
-    assert plugins.names("farm") == ["local"]
+    assert plugins.names("farm") == ["local", "ray"]
 
 
 def test_every_file_to_copy_in_the_architecture_exists() -> None:

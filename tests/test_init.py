@@ -20,10 +20,10 @@ PUBLIC = {
     "kernelcast": """
         Argument Attempt Audit Backend Bins Budget BudgetExceeded Callback Candidate Case
         Claim ComponentSpec DEFAULT_BINS Decision Device Distribution Event Evidence Failure
-        FailureKind Farm Forecast Forecaster Job Kernel KernelcastError Measurement
+        FailureKind Farm Forecast Forecaster Job Kernel KernelcastError Loss Measurement
         MissingExtra ModelError NoDevice Node Observation PAPER_BINS Parts Policy Problem
         ProblemError ProposalRequest Proposals Proposer Query Repair Resource Result Run
-        RunSpec Search SetupError Spend State Store StoreError Strategy Template Timing
+        RunSpec Search SetupError Spend StaleLease State Store StoreError Strategy Template Timing
         UnknownComponent Usage View bundled_problems load_problem
     """,
     "kernelcast.backends": """
@@ -42,7 +42,7 @@ PUBLIC = {
         to_table write_rows
     """,
     "kernelcast.farm": """
-        LocalFarm
+        LocalFarm RayFarm
     """,
     "kernelcast.forecasters": """
         CascadeForecaster CriticForecaster LlmForecaster RecalibratedForecaster

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from kernelcast.events import Decided, Measured, Proposed
-from kernelcast.store import Run, Store
+from kernelcast.run import Run
+from kernelcast.store import Store
 from kernelcast.types import Resource
 from tests.model_server import ScriptedServer
 from tests.recorded_edits import RecordedModel

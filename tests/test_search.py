@@ -9,7 +9,6 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -50,7 +49,6 @@ from kernelcast.types import (
     Failure,
     FailureKind,
     Forecast,
-    Job,
     Kernel,
     Measurement,
     Observation,
@@ -110,8 +108,9 @@ def start(store: Store, parts: Parts | None = None, **options: Any) -> Search:
     return Search(synthetic_problem(), parts or make_parts(), store, spec=spec, **options)
 
 
-def test_a_search_finds_a_faster_kernel_and_stays_within_its_budget(store: Store) -> None:
-    result = start(store).run(Budget(measurements=20))
+def test_a_search_finds_a_faster_kernel_and_stays_within_its_budget(location: str) -> None:
+    with Store.open(location) as store:
+        result = start(store).run(Budget(measurements=20))
     state = result.state
     assert result.confirmed
     assert result.log2_speedup > 2.0
@@ -186,7 +185,7 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> Non
     assert resumed.measured == whole.measured == 10
 
 
-def test_a_killed_run_is_not_charged_for_what_was_in_flight(tmp_path: Path) -> None:
+def test_a_killed_run_is_not_charged_for_what_was_in_flight(location: str) -> None:
     """A real SIGKILL in the middle of a measurement, in a real process."""
 
     class Deadly(SyntheticBackend):
@@ -199,12 +198,12 @@ def test_a_killed_run_is_not_charged_for_what_was_in_flight(tmp_path: Path) -> N
 
     child = os.fork()
     if child == 0:
-        with Store.open(tmp_path / "s.db") as store:
+        with Store.open(location) as store:
             start(store, make_parts(farm=LocalFarm(Deadly())), name="x").run(Budget(measurements=5))
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
-    with Store.open(tmp_path / "s.db") as store:
+    with Store.open(location) as store:
         assert store.open_run("x").state.reserved(Resource.MEASUREMENTS) == 1
         state = Search.resume(store, "x", parts=make_parts()).run(Budget(measurements=5)).state
         assert state.measured == 5 == state.spent[Resource.MEASUREMENTS]
@@ -580,57 +579,20 @@ def test_an_interrupt_does_not_wait_for_a_model_that_is_thinking(
 
 
 def test_all_slots_are_kept_busy(store: Store) -> None:
-    @dataclass
-    class Counting:
-        inner: LocalFarm
-        lock: threading.Lock = field(default_factory=threading.Lock)
-        now: int = 0
-        most: int = 0
-        full: threading.Event = field(default_factory=threading.Event)
-
-        slots = 3
-        device = FAKE_DEVICE
-        toolchain = "none"
-
-        def quote(self, problem: Problem) -> Spend:
-            return self.inner.quote(problem)
-
-        def inspect(self, problem: Problem, kernel: Kernel) -> Any:
-            return self.inner.inspect(problem, kernel)
-
-        def submit(self, problem: Problem, job: Job) -> Future[Measurement]:
-            with self.lock:
-                self.now += 1
-                self.most = max(self.most, self.now)
-                if self.now == self.slots:
-                    self.full.set()
-            future = self.inner.submit(problem, job)
-            future.add_done_callback(self._ended)
-            return future
-
-        def _ended(self, _future: Future[Measurement]) -> None:
-            with self.lock:
-                self.now -= 1
-
-        def close(self) -> None:
-            self.inner.close()
-
     class Patient(SyntheticBackend):
+        """Waits until as many kernels as there are slots are measured at once."""
+
+        together = threading.Barrier(3)
+
         def measure(
             self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
         ) -> Measurement:
-            if kernel.parameters:
-                farm.full.wait(300)
+            if kernel.parameters and effort == "screening":
+                self.together.wait(300)
             return super().measure(problem, kernel, seed)
 
-    farm = Counting(LocalFarm(Patient(), slots=3))
-    state = (
-        start(store, make_parts(MeasureAll(pool_size=3), farm=farm))
-        .run(Budget(measurements=12))
-        .state
-    )
-    assert farm.most == 3
-    assert state.measured == 12
+    parts = make_parts(MeasureAll(pool_size=3), farm=LocalFarm(Patient(), slots=3))
+    assert start(store, parts).run(Budget(measurements=12)).state.measured == 12
 
 
 def test_calibration_is_judged_on_the_forecast_that_was_decided_upon(store: Store) -> None:

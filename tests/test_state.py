@@ -144,7 +144,9 @@ def test_the_example_adds_up() -> None:
     assert state.incumbent.kernel_id == best.id
     assert state.incumbent.confirmed
     assert state.archive[trusted.id].origin == "forecast"
-    assert state.spent == {Resource.MEASUREMENTS: 2.0, Resource.DEVICE_S: pytest.approx(0.04)}
+    # The lost attempt is charged at its reservation.
+    assert state.spent == {Resource.MEASUREMENTS: 2.0, Resource.DEVICE_S: pytest.approx(1.04)}
+    assert (state.lost, state.quarantined, state.leases, state.losses) == (1, 1, {}, {})
     assert set(state.entries) == {"search-5"}
     assert state.ended is None
     assert state.left(Resource.MEASUREMENTS) == 17.0

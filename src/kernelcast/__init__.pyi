@@ -9,6 +9,7 @@ from kernelcast.errors import ModelError as ModelError
 from kernelcast.errors import NoDevice as NoDevice
 from kernelcast.errors import ProblemError as ProblemError
 from kernelcast.errors import SetupError as SetupError
+from kernelcast.errors import StaleLease as StaleLease
 from kernelcast.errors import StoreError as StoreError
 from kernelcast.errors import UnknownComponent as UnknownComponent
 from kernelcast.events import ComponentSpec as ComponentSpec
@@ -24,10 +25,10 @@ from kernelcast.protocols import Forecaster as Forecaster
 from kernelcast.protocols import Policy as Policy
 from kernelcast.protocols import Proposer as Proposer
 from kernelcast.protocols import Strategy as Strategy
+from kernelcast.run import Run as Run
 from kernelcast.search import Result as Result
 from kernelcast.search import Search as Search
 from kernelcast.state import State as State
-from kernelcast.store import Run as Run
 from kernelcast.store import Store as Store
 from kernelcast.types import Argument as Argument
 from kernelcast.types import Attempt as Attempt
@@ -44,6 +45,7 @@ from kernelcast.types import FailureKind as FailureKind
 from kernelcast.types import Forecast as Forecast
 from kernelcast.types import Job as Job
 from kernelcast.types import Kernel as Kernel
+from kernelcast.types import Loss as Loss
 from kernelcast.types import Measurement as Measurement
 from kernelcast.types import Node as Node
 from kernelcast.types import Observation as Observation

@@ -89,19 +89,30 @@ class Distribution(BaseModel):
         outermost and the middle quantile, up to four standard deviations. Crossed values are
         sorted; tied ones are spread by a thousandth of an octave.
         """
+        return cls.all_from_quantiles(levels, [np.asarray(values, dtype=np.float64)])[0]
+
+    @classmethod
+    def all_from_quantiles(cls, levels: ArrayLike, rows: ArrayLike) -> list[Self]:
+        """Do `from_quantiles` for each row of values, at a fraction of the cost of one by one."""
         p = tuple(np.asarray(levels, dtype=np.float64).tolist())
         z, with_ends, places, cdf_values = _quantile_grid(p)
-        x = np.sort(np.asarray(values, dtype=np.float64))
-        if x.shape != z.shape:
-            raise ValueError(f"{z.size} levels need as many values, not {x.size}")
+        x = np.sort(np.asarray(rows, dtype=np.float64), axis=-1)
+        if x.shape != (len(x), z.size):
+            raise ValueError(f"{z.size} levels need as many values, not {x[0].size}")
         x = _spread_apart(x, _TIE_WIDTH)
         low_middle, high_middle = z.size // 2, (z.size - 1) // 2
-        low_scale = (x[low_middle] - x[0]) / (z[low_middle] - z[0])
-        high_scale = (x[-1] - x[high_middle]) / (z[-1] - z[high_middle])
-        low = x[0] + low_scale * (with_ends[0] - z[0])
-        high = x[-1] + high_scale * (with_ends[-1] - z[-1])
-        knots = np.interp(places, with_ends, np.concatenate(([low], x, [high])))
-        return cls._exact_ends(knots, cdf_values)
+        low_scale = (x[:, low_middle] - x[:, 0]) / (z[low_middle] - z[0])
+        high_scale = (x[:, -1] - x[:, high_middle]) / (z[-1] - z[high_middle])
+        low = x[:, 0] + low_scale * (with_ends[0] - z[0])
+        high = x[:, -1] + high_scale * (with_ends[-1] - z[-1])
+        ends = np.column_stack([low, x, high])
+        left = np.minimum(np.searchsorted(with_ends, places, side="right") - 1, z.size)
+        slope = np.diff(ends) / np.diff(with_ends)
+        knots = slope[:, left] * (places - with_ends[left]) + ends[:, left]
+        knots[:, -1] = high
+        first = cls._exact_ends(knots[0], cdf_values)
+        others = (tuple(row) for row in knots[1:].tolist())
+        return [first, *(cls(knots=row, cdf_values=first.cdf_values) for row in others)]
 
     @classmethod
     def from_samples(
@@ -219,7 +230,8 @@ class Distribution(BaseModel):
 
     def interval(self, level: float) -> tuple[float, float]:
         """Return the central interval with this probability, as log2 speedups."""
-        return self.quantile((1.0 - level) / 2.0), self.quantile((1.0 + level) / 2.0)
+        low, high = self.quantile(np.array([(1.0 - level) / 2.0, (1.0 + level) / 2.0])).tolist()
+        return low, high
 
     def shift(self, delta: float) -> "Distribution":
         """Return the distribution moved by `delta`: from one anchor to another, in log2."""
@@ -282,10 +294,10 @@ def _normalised(parts: ArrayLike, what: str) -> Floats:
 
 
 def _spread_apart(ordered: Floats, width: float) -> Floats:
-    """Move ordered values as little as needed for a distance of `width` between them."""
-    ramp = width * np.arange(ordered.size)
+    """Move ordered values in each row as little as needed for a distance of `width`."""
+    ramp = width * np.arange(ordered.shape[-1])
     level = ordered - ramp
-    pushed_up = np.maximum.accumulate(level)
-    pushed_down = np.minimum.accumulate(level[::-1])[::-1]
+    pushed_up = np.maximum.accumulate(level, axis=-1)
+    pushed_down = np.minimum.accumulate(level[..., ::-1], axis=-1)[..., ::-1]
     between = (pushed_up + pushed_down) / 2.0 + ramp
     return np.where(pushed_up == pushed_down, ordered, between)

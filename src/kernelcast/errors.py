@@ -46,6 +46,10 @@ class BudgetExceeded(StoreError):
     """A reservation would exceed a cap; nothing was reserved."""
 
 
+class StaleLease(StoreError):
+    """A result came under a lease that is not the current one; it was refused."""
+
+
 def import_extra(module: str, extra: str) -> ModuleType:
     """Import an optional dependency.
 

@@ -20,6 +20,7 @@ from kernelcast.types import (
     Forecast,
     Measurement,
     Problem,
+    Purpose,
     Record,
     Spend,
 )
@@ -139,16 +140,52 @@ class Reserved(Record):
     spend: Spend
 
 
+class Leased(Record):
+    """An attempt to measure a kernel begins under this lease, which replaces an earlier one."""
+
+    kind: Literal["leased"] = "leased"
+    entry: str
+    lease: int
+    attempt: int
+    purpose: Purpose
+    kernel_id: str
+    device: str
+
+
 class Settled(Record):
     """The entry cost this amount, even if it is more than was reserved.
 
-    `unknown`: a crash or a fault hid the true amount.
+    `unknown`: a crash or a fault hid the true amount. `lease`: the one under which the result was
+    made; the store refuses any but the current one.
     """
 
     kind: Literal["settled"] = "settled"
     entry: str
     spend: Spend
     unknown: bool = False
+    lease: int | None = None
+
+
+class Lost(Record):
+    """An attempt ended without a measurement; its entry is settled as unknown.
+
+    A `suspect` kernel may have ended its worker.
+    """
+
+    kind: Literal["lost"] = "lost"
+    entry: str
+    kernel_id: str
+    attempt: int
+    reason: str
+    suspect: bool = False
+
+
+class Quarantined(Record):
+    """A kernel that ended several workers is not run again."""
+
+    kind: Literal["quarantined"] = "quarantined"
+    kernel_id: str
+    reason: str
 
 
 class Voided(Record):
@@ -156,6 +193,7 @@ class Voided(Record):
 
     kind: Literal["voided"] = "voided"
     entry: str
+    lease: int | None = None
 
 
 class Measured(Record):
@@ -163,7 +201,7 @@ class Measured(Record):
 
     kind: Literal["measured"] = "measured"
     measurement: Measurement
-    purpose: Literal["reference", "search", "confirmation"]
+    purpose: Purpose
     cached: bool = False
     calibration: CalibrationRecord | None = None
 
@@ -189,8 +227,11 @@ Event = Annotated[
     | Forecasted
     | Decided
     | Reserved
+    | Leased
     | Settled
     | Voided
+    | Lost
+    | Quarantined
     | Measured
     | RunEnded,
     Field(discriminator="kind"),

@@ -50,20 +50,23 @@ class Parts:
     def build(cls, components: Mapping[str, ComponentSpec], language: Language = "cpp") -> Parts:
         """Build the parts that a spec names, and the default of those that it leaves out.
 
-        The default backend has the name of the problem's `language`.
+        The default backend has the name of the problem's `language`. The farm builds it, where the
+        device is.
         """
         defaults = {**DEFAULT_PARTS, "backend": language}
 
+        def spec(kind: plugins.Kind) -> ComponentSpec:
+            return components.get(kind, ComponentSpec(name=defaults[kind]))
+
         def part(kind: plugins.Kind, **injected: Any) -> Any:
-            spec = components.get(kind, ComponentSpec(name=defaults[kind]))
-            return plugins.build(kind, spec, **injected)
+            return plugins.build(kind, spec(kind), **injected)
 
         return cls(
             proposer=part("proposer"),
             forecaster=part("forecaster"),
             policy=part("policy"),
             strategy=part("strategy"),
-            farm=part("farm", backend=part("backend")),
+            farm=part("farm", backend=spec("backend")),
         )
 
 

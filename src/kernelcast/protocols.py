@@ -22,6 +22,7 @@ from kernelcast.types import (
     Forecast,
     Job,
     Kernel,
+    Loss,
     Measurement,
     Node,
     Observation,
@@ -139,9 +140,6 @@ class Measuring(Protocol):
     def toolchain(self) -> str:
         """Compiler and flags; part of the measurement cache's key."""
 
-    def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
-        """Compile only; a kernel that does not compile is evidence with a failure."""
-
     def quote(self, problem: Problem) -> Spend:
         """Return the most that one measurement can cost: one measurement, and device seconds.
 
@@ -155,6 +153,9 @@ class Measuring(Protocol):
 @runtime_checkable
 class Backend(Named, Measuring, Protocol):
     """Measures a kernel on a device, or inspects it without running it."""
+
+    def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
+        """Compile only; a kernel that does not compile is evidence with a failure."""
 
     def measure(
         self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
@@ -170,8 +171,20 @@ class Farm(Measuring, Protocol):
     def slots(self) -> int:
         """Number of jobs that run at once."""
 
-    def submit(self, problem: Problem, job: Job) -> Future[Measurement]:
-        """Queue a job; the future raises only if the set-up is broken."""
+    def inspect(self, problem: Problem, kernel: Kernel) -> Future[Evidence]:
+        """Queue a kernel to be compiled only, as `Backend.inspect` does it."""
+
+    def submit(self, problem: Problem, job: Job) -> Future[Measurement | Loss]:
+        """Queue a job; the future raises only if the set-up is broken.
+
+        A loss is reported when nothing of the attempt can use its slot any more.
+        """
+
+    def cancel(self, entry: str) -> None:
+        """Withdraw a job: its future holds a loss, at once if it waits, else when it has ended."""
+
+    def adopt(self, run: str) -> dict[str, Future[Measurement | Loss]]:
+        """Return the jobs of a run that outlived the process that submitted them, by entry."""
 
 
 class Callback(Protocol):

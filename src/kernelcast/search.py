@@ -4,6 +4,9 @@ The loop knows the protocols and the farm, never a concrete part. `run` is built
 `tell`, so that another system can own the loop. There are no step barriers: whenever something
 ends, everything that can start is started. Only the calling thread touches the run.
 
+Events are applied to the state at once and written in groups: all that has happened since the last
+commit is one transaction. Nothing is acknowledged, paid or submitted before its group is durable.
+
 The file is above 600 lines because all of it works on one object, the run in progress.
 """
 
@@ -15,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +29,21 @@ from kernelcast.errors import BudgetExceeded, SetupError
 from kernelcast.events import Event, RunSpec
 from kernelcast.parts import Parts, read_run
 from kernelcast.protocols import Callback
+from kernelcast.run import KernelClaim, Run
 from kernelcast.state import Pending, SentBack, State
-from kernelcast.store import DEFAULT_STORE, Run, Store
-from kernelcast.types import Budget, Job, Kernel, Measurement, Problem, Resource, Spend
+from kernelcast.store import DEFAULT_STORE, Store
+from kernelcast.types import Budget, Job, Kernel, Loss, Measurement, Problem, Resource, Spend
 
 INTERRUPTED = "interrupted"
+_CLAIM_POLL_S = 0.5
+_AHEAD_PER_RESULT = 4.0  # jobs that wait in front of the slots, for each result in one turn
+_MOST_AHEAD = 2  # jobs that wait for each slot
+_TURNS = 5.0  # over which the number of results in a turn is averaged
+_POOL_PER_SLOT = 2  # open candidates at the least, if there are several slots
+_POISON = 2  # workers that a kernel may end before it is quarantined
 _FRUITLESS_LIMIT = 30  # requests in a row without a new kernel, after which proposals are exhausted
 
-# `_Start` starts work with some concurrency (0 is inline) and passes its result to a function.
+# `_Start` starts work of a part with some concurrency, and passes its result to a function.
 _Answer = tuple[list[types.Evidence], list[types.Forecast]]
 _Start = Callable[[int, Callable[[], Any], Callable[[Any], None]], None]
 
@@ -87,17 +97,22 @@ class Search:
         self._run: Run | None = None
         self._budget = Budget()
         self._jobs: dict[str, Job] = {}
+        self._adopted: dict[Future[Measurement | Loss], Job] = {}
+        self._claimed: dict[str, float] = {}  # kernels that other runs measure: when to look again
         self._forecasting: set[str] = set()
         self._repairing: set[str] = set()
         self._awaited_proposals = 0
         self._requests = 0
         self._exhausted = False
         self._stop: str | None = None
+        self._lessons: list[types.Observation] = []
         self._learnt = 0
         self._fresh: dict[str, types.Forecast] = {}
         self._fresh_at = -1
+        self._undecided = False
+        self._results = 0
+        self._results_per_turn = 0.0
         self._anchor_evidence: dict[str, types.Evidence] = {}
-        self._kernel = lru_cache(maxsize=4_096)(store.kernel)
 
     # ------------------------------------------------------------------------- life of a run
 
@@ -160,6 +175,7 @@ class Search:
                 f"{search.parts.farm.device.id}: times do not compare, start a new search here"
             )
         search._run = run
+        search._adopt_jobs()
         search._close_entries()
         search._learn_history()
         return search
@@ -173,7 +189,8 @@ class Search:
         self.parts.farm.quote(self.problem)
         if self._run is not None:
             if budget != self.state.budget or self.state.ended:
-                self._append([events.BudgetChanged(budget=budget)])
+                self._stage([events.BudgetChanged(budget=budget)])
+                self._commit()
             return
         self._run = self.store.create_run(self.name)
         source, language = self.problem.seed_source, self.problem.language
@@ -185,7 +202,8 @@ class Search:
             seed_kernel_id=seed.id,
             budget=budget,
         )
-        self._append([started], [seed])
+        self._stage([started], [seed])
+        self._commit()
         self.log.hold()
 
     @property
@@ -212,11 +230,29 @@ class Search:
             state=self.state,
         )
 
-    def _append(self, batch: Sequence[Event], kernels: Sequence[Kernel] = ()) -> None:
-        self.log.append(batch, kernels)
-        for event in batch:
+    def _kernel(self, key: str) -> Kernel:
+        return self.log.kernel(key)
+
+    def _stage(self, batch: Sequence[Event], kernels: Sequence[Kernel] = ()) -> None:
+        self.log.stage(batch, kernels)
+
+    def _commit(self) -> None:
+        """Write what has happened since the last commit, then tell the callbacks."""
+        for event in self.log.commit():
             for callback in self.callbacks:
                 callback.on_event(event)
+
+    def _adopt_jobs(self) -> None:
+        """Take over the jobs that outlived the process that submitted them, by new leases."""
+        for entry, future in self.parts.farm.adopt(self.name).items():
+            leased = self.state.leases.get(entry)
+            if leased is None:
+                self.parts.farm.cancel(entry)
+                continue
+            leased = leased.model_copy(update={"lease": leased.lease + 1})
+            self._stage([leased])
+            self._adopted[future] = self._job(leased)
+        self._commit()
 
     def _close_entries(self) -> None:
         """Close the entries that a crash left open.
@@ -226,12 +262,16 @@ class Search:
         """
         closing: list[Event] = []
         for entry, spend in self.state.entries.items():
-            if Resource.DEVICE_S in spend:
+            if entry in self._jobs:
+                continue
+            if leased := self.state.leases.get(entry):
+                closing.append(events.Voided(entry=entry, lease=leased.lease))
+            elif Resource.DEVICE_S in spend:
                 closing.append(events.Voided(entry=entry))
             else:
                 closing.append(events.Settled(entry=entry, spend=spend, unknown=True))
-        if closing:
-            self._append(closing)
+        self._stage(closing)
+        self._commit()
 
     def _learn_history(self) -> None:
         """Teach the forecaster every measurement of the run again, as it was at that time."""
@@ -252,24 +292,72 @@ class Search:
         """Return the next measurement to make, reserved in the ledger; None if the run is over."""
         while True:
             job = self._next_job()
-            if job is not None:
+            if job is None and self._stop is None and self._think(1, self._think_here):
+                continue
+            self._commit()
+            if job is None and self._claimed:
+                time.sleep(_CLAIM_POLL_S)
+            elif job is None or self._give_way([job]):
                 return job
-            if self._stop is not None or not self._think(1, lambda _, work, done: done(work())):
-                return None
 
-    def tell(self, job: Job, measurement: Measurement) -> None:
-        """Report a job's measurement: settle, store and learn from it.
+    def tell(self, job: Job, outcome: Measurement | Loss) -> None:
+        """Report a job's measurement or its loss: settle, store and learn from it.
 
         Raises:
             SetupError: The problem's seed kernel fails.
+            StaleLease: The job was lost or taken over before; nothing is recorded.
         """
-        del self._jobs[job.entry]
+        try:
+            self._settle_job(job, outcome)
+        finally:
+            self._commit()
+
+    def _settle_job(self, job: Job, outcome: Measurement | Loss) -> None:
+        self._results += 1
+        promised = self.state.entries.get(job.entry, {})
+        if isinstance(outcome, Loss):
+            # It made no measurement, but it may have used all the seconds that it could.
+            spend = {Resource.DEVICE_S: promised.get(Resource.DEVICE_S, 0.0)}
+            settled = events.Settled(entry=job.entry, spend=spend, unknown=True, lease=job.lease)
+            lost = events.Lost(
+                entry=job.entry,
+                kernel_id=job.kernel.id,
+                attempt=job.attempt,
+                reason=outcome.reason,
+                suspect=outcome.suspect,
+            )
+            self._stage([settled, lost])
+            del self._jobs[job.entry]
+            if self.state.suspects[job.kernel.id] >= _POISON:
+                self._quarantine(job, outcome)
+            return
         spend = {
-            resource: measurement.device_s if resource is Resource.DEVICE_S else amount
-            for resource, amount in self.state.entries[job.entry].items()
+            resource: outcome.device_s if resource is Resource.DEVICE_S else amount
+            for resource, amount in promised.items()
         }
-        settled = events.Settled(entry=job.entry, spend=spend)
-        self._record(job.kernel, measurement, job.purpose, [settled])
+        settled = events.Settled(entry=job.entry, spend=spend, lease=job.lease)
+        self._record(job.kernel, outcome, job.purpose, [settled])
+        del self._jobs[job.entry]
+        self._check_seed(job, outcome)
+
+    def _quarantine(self, job: Job, loss: Loss) -> None:
+        """Record a kernel that ended several workers as one that crashes."""
+        reason = f"it ended {_POISON} workers, at last so: {loss.reason}"
+        farm = self.parts.farm
+        measurement = Measurement(
+            kernel_id=job.kernel.id,
+            problem_id=self.problem.id,
+            device_id=farm.device.id,
+            toolchain=farm.toolchain,
+            failure=types.Failure(kind=types.FailureKind.CRASH, message=reason),
+            device_s=0.0,
+            effort=job.effort,
+        )
+        quarantined = events.Quarantined(kernel_id=job.kernel.id, reason=reason)
+        self._record(job.kernel, measurement, job.purpose, [quarantined])
+        self._check_seed(job, measurement)
+
+    def _check_seed(self, job: Job, measurement: Measurement) -> None:
         if job.purpose == "reference" and measurement.failure is not None:
             raise SetupError(
                 f"the seed kernel of problem {self.problem.name!r} fails "
@@ -289,27 +377,39 @@ class Search:
         if budget is None:
             budget = self._budget if self._run is None else self.state.budget
         self.begin(budget)
-        tasks: dict[Future[Any], Callable[[Any], None]] = {}
-        slow = max(self.parts.proposer.concurrency, self.parts.forecaster.concurrency)
-        # If thinking is slow, one job per slot waits in front of the device.
-        ahead = self.parts.farm.slots if slow else 0
+        tasks: dict[Future[Any], Callable[[Any], None]] = {
+            future: partial(self._settle_job, job) for future, job in self._adopted.items()
+        }
+        slow = self.parts.proposer.concurrency or self.parts.forecaster.concurrency
 
         def start(concurrency: int, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-            if concurrency == 0:
-                done(work())
+            future: Future[Any] = Future()
+            tasks[future] = done
+            if concurrency:
+                due.append((future, work))
             else:
-                tasks[_in_background(work)] = done
+                _in_background(future, work, daemon=False)
 
         try:
             while True:
-                self._dispatch(tasks)
-                busy = {job.kernel.id for job in self._jobs.values()} | set(self.state.pending)
-                free_slots = self.parts.farm.slots + ahead - len(busy)
-                if self._stop is None and self._think(free_slots, start):
-                    continue
-                if not tasks:
+                due: list[tuple[Future[Any], Callable[[], Any]]] = []
+                slots = self.parts.farm.slots  # a shared farm's number changes
+                room = slots + (slots if slow else self._jobs_ahead(slots))
+                jobs = self._next_jobs(room)
+                while self._stop is None and self._think(room - self._busy(), start):
+                    jobs += self._next_jobs(room)
+                self._commit()
+                for job in self._give_way(jobs):
+                    future = self.parts.farm.submit(self.problem, job)
+                    tasks[future] = partial(self._settle_job, job)
+                for future, work in due:
+                    _in_background(future, work, daemon=True)
+                if not tasks and not self._claimed:
                     break
-                finished, _ = wait(tasks, return_when=FIRST_COMPLETED)
+                pause_s = _CLAIM_POLL_S if self._claimed else None
+                if not tasks:
+                    time.sleep(_CLAIM_POLL_S)
+                finished, _ = wait(tasks, pause_s, return_when=FIRST_COMPLETED)
                 for future in finished:
                     tasks.pop(future)(future.result())
         except KeyboardInterrupt:
@@ -324,27 +424,43 @@ class Search:
         return self.result
 
     def _end(self, reason: str) -> None:
+        self._jobs.clear()  # the farm is closed
         self._close_entries()
-        self._append([events.RunEnded(reason=reason)])
+        self._stage([events.RunEnded(reason=reason)])
+        self._commit()
         self.log.release()
 
     def stop(self, reason: str) -> None:
         """End the search after the current measurements; a new best is still confirmed."""
         self._stop = self._stop or reason
 
-    def _dispatch(self, tasks: dict[Future[Any], Callable[[Any], None]]) -> None:
-        """Start measurements while slots are free."""
-        while len(self._jobs) < self.parts.farm.slots:
-            job = self._next_job()
-            if job is None:
-                return
+    def _jobs_ahead(self, slots: int) -> int:
+        """Return how many jobs end while the loop chooses the next ones; 0 if it keeps up.
 
-            def done(measurement: Measurement, job: Job = job) -> None:
-                self.tell(job, measurement)
+        With one slot it is always 0, so that a run can be repeated exactly.
+        """
+        more = max(0.0, self._results_per_turn - 1.0)
+        return min(_MOST_AHEAD * slots, int(_AHEAD_PER_RESULT * more)) if slots > 1 else 0
 
-            tasks[self.parts.farm.submit(self.problem, job)] = done
+    def _busy(self) -> int:
+        """Return the number of kernels that are measured or wait for it."""
+        waiting = set(self.state.pending) - set(self._claimed)
+        return len({job.kernel.id for job in self._jobs.values()} | waiting)
+
+    def _think_here(
+        self, _concurrency: int, work: Callable[[], Any], done: Callable[[Any], None]
+    ) -> None:
+        self._commit()
+        done(work())
 
     # ------------------------------------------------------------------------------ measuring
+
+    def _next_jobs(self, room: int) -> list[Job]:
+        """Reserve measurements while there is room for them."""
+        jobs: list[Job] = []
+        while len(self._jobs) < room and (job := self._next_job()) is not None:
+            jobs.append(job)
+        return jobs
 
     def _next_job(self) -> Job | None:
         state = self.state
@@ -368,24 +484,77 @@ class Search:
                 return self._reserve_job("search", key, quote)
         return None
 
-    def _reserve_job(self, purpose: Any, key: str, spend: Spend) -> Job | None:
+    def _reserve_job(self, purpose: types.Purpose, key: str, spend: Spend) -> Job | None:
         entry = self._reserve(purpose, spend)
         if entry is None:
             return None
-        job = Job(entry=entry, purpose=purpose, kernel=self._kernel(key), seed=self._seed(entry))
-        self._jobs[entry] = job
+        leased = events.Leased(
+            entry=entry,
+            lease=1,
+            attempt=self.state.losses.get(key, 0) + 1,
+            purpose=purpose,
+            kernel_id=key,
+            device=self.parts.farm.device.id,
+        )
+        claims = []
+        if purpose == "search" and self.spec.reuse:
+            lease_s = 2.0 * spend.get(Resource.DEVICE_S, 0.0) + 60.0
+            claims.append(KernelClaim(self._cache_key(key), entry, lease_s))
+        self.log.stage([leased], claims=claims)
+        return self._job(leased)
+
+    def _job(self, leased: events.Leased) -> Job:
+        job = Job(
+            entry=leased.entry,
+            purpose=leased.purpose,
+            kernel=self._kernel(leased.kernel_id),
+            seed=self._seed(leased.entry),
+            run=self.name,
+            attempt=leased.attempt,
+            lease=leased.lease,
+            device=leased.device,
+        )
+        self._jobs[job.entry] = job
         return job
 
     def _recall(self, key: str) -> bool:
-        """Use another run's measurement of this kernel, if there is one; it costs nothing."""
+        """Use another run's measurement of this kernel, or wait for it; it costs nothing."""
         if not self.spec.reuse:
             return False
+        if time.monotonic() < self._claimed.get(key, 0.0):
+            return True
+        cache_key = self._cache_key(key)
+        known = self.store.cached_measurement(cache_key)
+        if known is not None:
+            self._claimed.pop(key, None)
+            self._record(self._kernel(key), known, "search", [], cached=True)
+            return True
+        if self.log.is_claimed(cache_key):
+            self._claimed[key] = time.monotonic() + _CLAIM_POLL_S
+            return True
+        self._claimed.pop(key, None)
+        return False
+
+    def _cache_key(self, key: str) -> types.CacheKey:
         farm = self.parts.farm
-        known = self.store.cached_measurement(key, self.problem.id, farm.device.id, farm.toolchain)
-        if known is None:
-            return False
-        self._record(self._kernel(key), known, "search", [], cached=True)
-        return True
+        return types.CacheKey(
+            kernel_id=key,
+            problem_id=self.problem.id,
+            device_id=farm.device.id,
+            toolchain=farm.toolchain,
+            protocol=types.TIMING_PROTOCOL,
+            effort="screening",
+        )
+
+    def _give_way(self, jobs: Sequence[Job]) -> list[Job]:
+        """Withdraw the jobs whose kernels other runs began to measure first; return the others."""
+        contested = self.log.contested
+        for job in [job for job in jobs if job.entry in contested]:
+            self._stage([events.Voided(entry=job.entry, lease=job.lease)])
+            self._claimed[job.kernel.id] = time.monotonic() + _CLAIM_POLL_S
+            del self._jobs[job.entry]
+        self._commit()
+        return [job for job in jobs if job.entry not in contested]
 
     def _record(
         self,
@@ -405,15 +574,22 @@ class Search:
             )
             event = event.model_copy(update={"calibration": calibration})
         observation = _observation(kernel, event, self.state)
-        self._append([*before, event])
+        self._stage([*before, event])
         if purpose != "reference":
             # A confirmation too: the first measurement may have been too high by chance.
-            self.parts.forecaster.learn([observation])
-            self._learnt += 1
+            self._lessons.append(observation)
+            self._teach()
         if self.state.hopeless is not None:
             self.stop(f"stopped: the first {self.state.measured} measurements failed alike")
         if self.state.left(Resource.MEASUREMENTS) < 1:
             self.stop("budget spent: all measurements made")
+
+    def _teach(self) -> None:
+        """Pass new measurements to the forecaster, but not while a quick one forecasts."""
+        if self._lessons and not (self._forecasting and not self.parts.forecaster.concurrency):
+            self.parts.forecaster.learn(self._lessons)
+            self._learnt += len(self._lessons)
+            self._lessons = []
 
     # ------------------------------------------------------------------------------- thinking
 
@@ -427,7 +603,9 @@ class Search:
 
     def _propose(self, start: _Start) -> bool:
         proposer, state = self.parts.proposer, self.state
-        wanted = self.parts.policy.pool_size - len(state.open) - self._awaited_proposals
+        # A pool that is smaller than the farm would leave slots idle.
+        pool_size = max(self.parts.policy.pool_size, _POOL_PER_SLOT * (self.parts.farm.slots - 1))
+        wanted = pool_size - len(state.open) - self._awaited_proposals
         if state.budget.candidates is not None:
             left = state.budget.candidates - state.considered - self._awaited_proposals
             wanted = min(wanted, left)
@@ -468,7 +646,7 @@ class Search:
             repair=repair,
         )
         quote = proposer.quote(request)
-        entry = self._reserve("proposal", quote) if quote else None
+        entry = self._pay("proposal", quote, proposer.concurrency)
         if self._stop is not None:
             return False
         self._awaited_proposals += count
@@ -477,7 +655,10 @@ class Search:
             self._awaited_proposals -= count
             self._admit(request, entry, proposals)
 
-        start(proposer.concurrency, lambda: proposer.propose(request), done)
+        if proposer.concurrency:
+            start(proposer.concurrency, lambda: proposer.propose(request), done)
+        else:
+            done(proposer.propose(request))
         return True
 
     def _sent_back(self) -> SentBack | None:
@@ -523,7 +704,7 @@ class Search:
             for key in new
         ]
         if batch:
-            self._append(batch, [kernel for key, kernel in new.items() if key not in seen])
+            self._stage(batch, [kernel for key, kernel in new.items() if key not in seen])
         self._exhausted |= answer.exhausted
 
     def _is_exhausted(self) -> bool:
@@ -534,7 +715,10 @@ class Search:
 
     def _forecast(self, start: _Start) -> bool:
         forecaster = self.parts.forecaster
-        if forecaster.refreshes and self._fresh_at < self._learnt:
+        if self._forecasting and not forecaster.concurrency:
+            return False
+        # Forecasts are refreshed at most once a decision.
+        if forecaster.refreshes and self._fresh_at < self._learnt and not self._undecided:
             self._fresh, self._fresh_at = {}, self._learnt
         known = self._forecasting | set(self._fresh)
         wanted = [
@@ -549,34 +733,51 @@ class Search:
             return False
         keys = [candidate.kernel_id for candidate in wanted]
         # One read for all: reading them one by one takes longer than the forecasts.
-        kernels = self.store.kernels(keys)
+        kernels = self.log.kernels(keys)
         queries = [self._query(*pair) for pair in zip(wanted, kernels, strict=True)]
         quote = forecaster.quote(queries)
-        entry = self._reserve("forecast", quote) if quote else None
+        entry = self._pay("forecast", quote, forecaster.concurrency)
         if self._stop is not None:
             return False
         self._forecasting.update(keys)
 
         def work() -> _Answer:
-            informed = [self._inspect(query) for query in queries] if self.spec.inspect else queries
+            informed = self._inspect(queries) if self.spec.inspect else queries
             evidence = [query.evidence for query in informed if query.evidence is not None]
             return evidence, consult(forecaster, informed)
 
         def done(answer: _Answer) -> None:
             self._forecasting.difference_update(keys)
             self._take_forecasts(keys, entry, answer)
+            self._teach()
 
         start(forecaster.concurrency, work, done)
         return True
 
-    def _inspect(self, query: types.Query) -> types.Query:
-        """Return the query with the evidence of both kernels; an anchor is compiled once."""
+    def _inspect(self, queries: Sequence[types.Query]) -> list[types.Query]:
+        """Return the queries with the evidence of both kernels; an anchor is compiled once."""
         farm, anchors = self.parts.farm, self._anchor_evidence
-        if query.anchor.id not in anchors:
-            anchors[query.anchor.id] = farm.inspect(self.problem, query.anchor)
-        evidence = query.evidence or farm.inspect(self.problem, query.candidate)
-        update = {"evidence": evidence, "anchor_evidence": anchors[query.anchor.id]}
-        return query.model_copy(update=update)
+        unknown = {
+            kernel.id: kernel
+            for query in queries
+            for kernel, evidence in (
+                (query.candidate, query.evidence),
+                (query.anchor, anchors.get(query.anchor.id)),
+            )
+            if evidence is None
+        }
+        futures = {key: farm.inspect(self.problem, kernel) for key, kernel in unknown.items()}
+        compiled = {key: future.result() for key, future in futures.items()}
+        anchors |= {q.anchor.id: compiled[q.anchor.id] for q in queries if q.anchor.id in compiled}
+        return [
+            query.model_copy(
+                update={
+                    "evidence": query.evidence or compiled[query.candidate.id],
+                    "anchor_evidence": anchors[query.anchor.id],
+                }
+            )
+            for query in queries
+        ]
 
     def _query(self, candidate: types.Candidate, kernel: Kernel) -> types.Query:
         anchor = self.state.anchor(candidate.parent_id)
@@ -608,15 +809,20 @@ class Search:
         if self.parts.forecaster.refreshes:
             # Only the forecast that is decided upon becomes an event: the others are soon replaced.
             self._fresh |= answers
+            self._undecided = True
         else:
             batch += [events.Forecasted(kernel_id=key, forecast=answers[key]) for key in answers]
         if batch:
-            self._append(batch)
+            self._stage(batch)
 
     def _decide(self, free_slots: int) -> bool:
         state = self.state
-        if free_slots < 1:
+        refreshing = self.parts.forecaster.refreshes and bool(self._forecasting)
+        if free_slots < 1 or (refreshing and not self.parts.forecaster.concurrency):
             return False
+        self._undecided = False
+        self._results_per_turn += (self._results - self._results_per_turn) / _TURNS
+        self._results = 0
         view = types.View(
             seed=self.spec.seed,
             incumbent_log2=state.incumbent.log2_speedup,
@@ -649,16 +855,23 @@ class Search:
             if decision.action == "trust" and forecast is not None:
                 median = forecast.against_reference().quantile(0.5)
             batch.append(events.Decided(kernel_id=key, decision=decision, log2_speedup=median))
-        self._append(batch)
+        self._stage(batch)
         return True
 
     # -------------------------------------------------------------------------------- helpers
+
+    def _pay(self, purpose: str, quote: Spend, concurrency: int) -> str | None:
+        """Reserve the quote of some thinking, durably if the thinking starts at once."""
+        entry = self._reserve(purpose, quote) if quote else None
+        if entry is not None and not concurrency:
+            self._commit()
+        return entry
 
     def _reserve(self, purpose: str, spend: Spend) -> str | None:
         """Return the entry of a new reservation; stop the run if it would exceed the budget."""
         entry = f"{purpose}-{self.state.attempts}"
         try:
-            self._append([events.Reserved(entry=entry, spend=spend)])
+            self._stage([events.Reserved(entry=entry, spend=spend)])
         except BudgetExceeded as error:
             self._stop = f"budget spent: {error}"
             return None
@@ -696,9 +909,8 @@ def _observation(kernel: Kernel, event: events.Measured, state: State) -> types.
     )
 
 
-def _in_background(work: Callable[[], Any]) -> Future[Any]:
-    """Run slow work on a daemon thread, which does not delay the end of the process."""
-    future: Future[Any] = Future()
+def _in_background(future: Future[Any], work: Callable[[], Any], *, daemon: bool) -> None:
+    """Run work on a thread; a daemon thread does not delay the end of the process."""
 
     def run() -> None:
         try:
@@ -706,8 +918,7 @@ def _in_background(work: Callable[[], Any]) -> Future[Any]:
         except BaseException as error:
             future.set_exception(error)
 
-    threading.Thread(target=run, name="think", daemon=True).start()
-    return future
+    threading.Thread(target=run, name="think", daemon=daemon).start()
 
 
 def _settle(entry: str | None, usage: types.Usage, tokens: Resource, usd: Resource) -> list[Event]:

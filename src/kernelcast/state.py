@@ -21,8 +21,11 @@ from kernelcast.events import (
     Event,
     Forecasted,
     Inspected,
+    Leased,
+    Lost,
     Measured,
     Proposed,
+    Quarantined,
     Reserved,
     RunEnded,
     RunStarted,
@@ -192,6 +195,11 @@ class State(BaseModel):
     spent: dict[Resource, float] = {}
     entries: dict[str, dict[Resource, float]] = {}
     attempts: int = 0
+    leases: dict[str, Leased] = {}
+    lost: int = 0
+    losses: dict[str, int] = {}
+    suspects: dict[str, int] = {}
+    quarantined: int = 0
 
     # ------------------------------------------------------------------------------- reading
 
@@ -220,7 +228,9 @@ class State(BaseModel):
 
     def left(self, resource: Resource) -> float:
         """Return what can still be reserved; infinite without a cap."""
-        cap = self.budget.caps().get(resource, math.inf)
+        cap = self.budget.caps().get(resource)
+        if cap is None:
+            return math.inf
         return cap - self.spent.get(resource, 0.0) - self.reserved(resource)
 
     def anchor(self, kernel_id: str) -> Node:
@@ -273,16 +283,28 @@ class State(BaseModel):
             case Reserved():
                 self.attempts += 1
                 self.entries[event.entry] = dict(event.spend)
+            case Leased():
+                self.leases[event.entry] = event
             case Settled():
-                del self.entries[event.entry]
+                self._close(event.entry)
                 for resource, amount in event.spend.items():
                     self.spent[resource] = self.spent.get(resource, 0.0) + amount
             case Voided():
-                del self.entries[event.entry]
+                self._close(event.entry)
+            case Lost(kernel_id=key):
+                self.lost += 1
+                self.losses[key] = self.losses.get(key, 0) + 1
+                self.suspects[key] = self.suspects.get(key, 0) + event.suspect
+            case Quarantined():
+                self.quarantined += 1
             case Measured():
                 self._measure(event)
             case RunEnded():
                 self.ended = event.reason
+
+    def _close(self, entry: str) -> None:
+        del self.entries[entry]
+        self.leases.pop(entry, None)
 
     def _count_request(self, event: Proposed | Unanswered) -> None:
         self.requests = max(self.requests, event.request + 1)
@@ -342,6 +364,8 @@ class State(BaseModel):
 
     def _measure(self, event: Measured) -> None:
         measurement = event.measurement
+        self.losses.pop(measurement.kernel_id, None)
+        self.suspects.pop(measurement.kernel_id, None)
         if event.calibration is not None:
             self._calibrate(event.calibration)
         if event.purpose == "reference":

@@ -1,108 +1,42 @@
-"""The store: events, kernels and their sources, the ledger and the measurement cache.
+"""The store: a database of runs, kernels and their sources, and the measurement cache.
 
-Events are the truth. Everything else is derived from them in the same transaction, so that a crash
-leaves either all of it or none. The database is SQLite; the schema and the queries also work on
-PostgreSQL. Only this module, `ledger` and the migrations use SQLAlchemy.
+The database is SQLite or PostgreSQL, with the same schema and the same queries. Only this module,
+`run`, `ledger`, `locks`, `tables` and the migrations use SQLAlchemy.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import struct
 import time
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 import zstandard
-from pydantic import ValidationError
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, DatabaseError, IntegrityError
+from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 
+from kernelcast import roles, tables
 from kernelcast.errors import StoreError
-from kernelcast.events import (
-    EVENT,
-    BudgetChanged,
-    Event,
-    Measured,
-    Proposed,
-    Reserved,
-    RunStarted,
-    Settled,
-    Voided,
-)
-from kernelcast.ledger import Account, Ledger
-from kernelcast.ledger import metadata as metadata
-from kernelcast.state import State
-from kernelcast.types import FailureKind, Kernel, Measurement, Resource, content_hash
+from kernelcast.locks import SCHEMA_LOCK, FileLocks, Locks, ServerLocks
+from kernelcast.objects import Objects
+from kernelcast.run import Run
+from kernelcast.types import CacheKey, Kernel, Measurement, content_hash
+
+_T = TypeVar("_T")
 
 DEFAULT_STORE = Path(".kernelcast/store.db")
-SCHEMA_VERSION = "0001"
-SNAPSHOT_EVERY = 5_000
-_FLOCK = struct.Struct("@hhqqi4x")  # struct flock of fcntl(2): type, whence, start, length, pid
-
-runs = sa.Table(
-    "runs",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("name", sa.String(120), nullable=False, unique=True),
-    sa.Column("created_at", sa.Float, nullable=False),
-)
-events = sa.Table(
-    "events",
-    metadata,
-    sa.Column("run_id", sa.Integer, sa.ForeignKey("runs.id"), primary_key=True),
-    sa.Column("seq", sa.Integer, primary_key=True),
-    sa.Column("kind", sa.String(20), nullable=False),
-    sa.Column("at", sa.Float, nullable=False),
-    sa.Column("crc", sa.BigInteger, nullable=False),
-    sa.Column("payload", sa.Text, nullable=False),
-    sa.Index("events_by_kind", "run_id", "kind", "seq"),
-)
-snapshots = sa.Table(
-    "snapshots",
-    metadata,
-    sa.Column("run_id", sa.Integer, sa.ForeignKey("runs.id"), primary_key=True),
-    sa.Column("seq", sa.Integer, nullable=False),
-    sa.Column("crc", sa.BigInteger, nullable=False),
-    sa.Column("state", sa.LargeBinary, nullable=False),
-)
-blobs = sa.Table(
-    "blobs",
-    metadata,
-    sa.Column("hash", sa.String(32), primary_key=True),
-    sa.Column("data", sa.LargeBinary, nullable=False),
-)
-kernels = sa.Table(
-    "kernels",
-    metadata,
-    sa.Column("id", sa.String(32), primary_key=True),
-    sa.Column("language", sa.String(20), nullable=False),
-    sa.Column("source_hash", sa.String(32), nullable=False),
-    sa.Column("parameters", sa.Text, nullable=True),
-)
-candidates = sa.Table(
-    "candidates",
-    metadata,
-    sa.Column("run_id", sa.Integer, sa.ForeignKey("runs.id"), primary_key=True),
-    sa.Column("kernel_id", sa.String(32), primary_key=True),
-)
-measurements = sa.Table(
-    "measurements",
-    metadata,
-    sa.Column("kernel_id", sa.String(32), primary_key=True),
-    sa.Column("problem_id", sa.String(32), primary_key=True),
-    sa.Column("device_id", sa.String(120), primary_key=True),
-    sa.Column("toolchain", sa.String(120), primary_key=True),
-    sa.Column("payload", sa.Text, nullable=False),
-)
-_CACHE_KEY = ("kernel_id", "problem_id", "device_id", "toolchain")
+SCHEMA_VERSION = "0003"
+LARGEST_BLOB = 64 * 1024  # bytes, compressed; a larger one may lie in an object store
+_OUTAGE_S = 180.0  # a server that restarts is waited for so long
+_PAUSE_S = 0.5
+_CONFLICTS = ("40001", "40P01")  # of two transactions, one of which has to begin again
 
 
 @dataclass(frozen=True)
@@ -116,48 +50,56 @@ class RunInfo:
 class Store:
     """A database of runs. `Store.open` takes a path (SQLite) or a database URL."""
 
-    def __init__(self, engine: sa.Engine) -> None:
+    def __init__(self, engine: sa.Engine, objects: Objects | None = None) -> None:
         self.engine = engine
-        self._holders_fd: int | None = None
+        self._objects = objects
         insert = postgresql.insert if engine.dialect.name == "postgresql" else sqlite.insert
         self._insert_new = {
             table: insert(table).on_conflict_do_nothing()
-            for table in (blobs, kernels, measurements)
+            for table in (tables.blobs, tables.kernels, tables.measurements)
         }
+        self._claim = _claim(insert(tables.claims))
         self._compressor = zstandard.ZstdCompressor(level=3, write_checksum=True)
         self._decompressor = zstandard.ZstdDecompressor()
 
     @classmethod
-    def open(cls, location: str | Path, *, create: bool = True) -> Store:
+    def open(cls, location: str | Path, *, create: bool = True, blobs: str | None = None) -> Store:
         """Open a store and bring its schema up to date.
 
         Args:
             location: A file (SQLite) or a database URL.
             create: Whether to create a file that does not exist yet.
+            blobs: Where large blobs lie outside the database: `s3://bucket/prefix`. By default,
+                what the environment variable KERNELCAST_BLOBS names, if anything.
 
         Raises:
             StoreError: The store does not exist, cannot be written, or is not a store.
         """
         text = str(location)
-        if "://" not in text:
-            text = f"sqlite:///{_store_file(Path(text), create=create)}"
-        try:
-            engine = sa.create_engine(text)
-        except (ArgumentError, ModuleNotFoundError) as error:
-            raise StoreError(
-                f"{location!s} cannot be opened ({error}): name a file, or a database URL whose "
-                "driver is installed"
-            ) from error
+        blobs = blobs or os.environ.get("KERNELCAST_BLOBS")
+        objects = Objects(blobs) if blobs else None
+        if "://" in text:
+            engine = _engine(text)
+        else:
+            engine = sa.create_engine(f"sqlite:///{_store_file(Path(text), create=create)}")
         if engine.dialect.name == "sqlite":
             sa.event.listen(engine, "connect", _configure_sqlite)
         try:
-            _migrate(engine, text)
-        except DatabaseError as error:
+            _migrate(engine)
+        except BaseException as error:
+            engine.dispose()
+            if objects is not None:
+                objects.close()
+            if not isinstance(error, DatabaseError):
+                raise
+            what, fix = "is not a kernelcast store, or cannot be written", "name"
+            if engine.dialect.name == "postgresql" and isinstance(error, OperationalError):
+                what, fix = "cannot be reached", "start its server, create the database, or name"
             raise StoreError(
-                f"{location!s} is not a kernelcast store, or cannot be written ({error.orig}): "
-                "name another one with --store"
+                f"{_shown(engine)} {what} ({str(error.orig).strip()}): {fix} another one with "
+                "--store"
             ) from error
-        return cls(engine)
+        return cls(engine, objects)
 
     @property
     def path(self) -> Path | None:
@@ -165,12 +107,50 @@ class Store:
         database = self.engine.url.database
         return Path(database) if database and self.engine.dialect.name == "sqlite" else None
 
+    @contextmanager
+    def connect(self) -> Iterator[sa.Connection]:
+        """Return a connection of its own; see `patiently`."""
+        with self.patiently(self.engine.connect) as connection:
+            yield connection
+
+    def patiently(self, action: Callable[[], _T]) -> _T:
+        """Do something with the database; wait for a server that restarts, and do it again.
+
+        Raises:
+            StoreError: The server does not come back.
+        """
+        deadline = time.monotonic() + _OUTAGE_S
+        while True:
+            try:
+                return action()
+            except OperationalError as error:
+                conflict = getattr(error.orig, "sqlstate", None) in _CONFLICTS
+                is_away = error.connection_invalidated or error.statement is None
+                if self.engine.dialect.name == "sqlite" or not (conflict or is_away):
+                    raise
+                if time.monotonic() > deadline:
+                    raise StoreError(
+                        f"{_shown(self.engine)} cannot be reached ({str(error.orig).strip()}): "
+                        "start its server, then `kernelcast resume`"
+                    ) from error
+                time.sleep(_PAUSE_S)
+
+    def grant(self, role: str, duty: roles.Duty) -> None:
+        """Give a role of the server the rights of a tenant, which searches, or of a worker.
+
+        Raises:
+            StoreError: The store is a file.
+        """
+        roles.grant(self.engine, role, duty)
+
     def close(self) -> None:
         """Close the connections and release the runs that are held."""
+        locks = self.__dict__.pop("_locks", None)
+        if locks is not None:
+            locks.close()
+        if self._objects is not None:
+            self._objects.close()
         self.engine.dispose()
-        if self._holders_fd is not None:
-            os.close(self._holders_fd)
-            self._holders_fd = None
 
     def __enter__(self) -> Store:
         return self
@@ -223,13 +203,17 @@ class Store:
 
     def runs(self) -> list[RunInfo]:
         """Return every run, oldest first."""
-        with self.engine.connect() as connection:
-            rows = connection.execute(sa.select(runs.c.name, runs.c.created_at).order_by(runs.c.id))
+        with self.connect() as connection:
+            rows = connection.execute(
+                sa.select(tables.runs.c.name, tables.runs.c.created_at).order_by(tables.runs.c.id)
+            )
             return [RunInfo(row.name, row.created_at) for row in rows]
 
     def _run_id(self, name: str) -> int | None:
-        with self.engine.connect() as connection:
-            run_id: int | None = connection.scalar(sa.select(runs.c.id).where(runs.c.name == name))
+        with self.connect() as connection:
+            run_id: int | None = connection.scalar(
+                sa.select(tables.runs.c.id).where(tables.runs.c.name == name)
+            )
         return run_id
 
     def _unknown_run(self, name: str) -> StoreError:
@@ -237,16 +221,12 @@ class Store:
         known = latest or "none yet: kernelcast search softmax"
         return StoreError(f"no run {name!r} in this store; the latest: {known}")
 
-    def _holders(self) -> int | None:
-        """Return the descriptor of the file that has one byte to lock per run; None without a file.
-
-        The lock of a process ends with the process, so a killed search holds nothing.
-        """
-        if self._holders_fd is None and self.path is not None:
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            with suppress(OSError):  # a store that can only be read is held by no process
-                self._holders_fd = os.open(f"{self.path}-runs", flags, 0o644)
-        return self._holders_fd
+    @cached_property
+    def _locks(self) -> Locks | None:
+        """The locks of the runs; None for a database in memory, which no other process has."""
+        if self.engine.dialect.name == "postgresql":
+            return ServerLocks(self.engine)
+        return FileLocks(Path(f"{self.path}-runs")) if self.path is not None else None
 
     # --------------------------------------------------------------------- kernels and times
 
@@ -260,16 +240,28 @@ class Store:
         Raises:
             StoreError: A kernel is not in the store, or its source is damaged.
         """
-        query = sa.select(kernels, blobs.c.data).join(blobs, blobs.c.hash == kernels.c.source_hash)
-        with self.engine.connect() as connection:
-            rows = connection.execute(query.where(kernels.c.id.in_(ids)))
-            stored = {row.id: self._kernel(row) for row in rows}
+        query = sa.select(tables.kernels, tables.blobs.c.data).join(
+            tables.blobs, tables.blobs.c.hash == tables.kernels.c.source_hash
+        )
+        with self.connect() as connection:
+            rows = connection.execute(query.where(tables.kernels.c.id.in_(ids))).all()
+        stored = {row.id: self._kernel(row) for row in rows}
         if missing := [key for key in ids if key not in stored]:
             raise StoreError(f"the store holds no kernel {missing[0]}")
         return [stored[key] for key in ids]
 
     def _kernel(self, row: Any) -> Kernel:
-        data = self._decompressor.decompress(row.data)
+        packed = row.data
+        if not packed:
+            if self._objects is None:
+                raise StoreError(
+                    f"the source of kernel {row.id} lies in an object store: set KERNELCAST_BLOBS "
+                    "to the s3:// URL that the store was written with"
+                )
+            packed = self._objects.get(row.source_hash)
+        data = b""
+        with suppress(zstandard.ZstdError):
+            data = self._decompressor.decompress(packed)
         if content_hash(data) != row.source_hash:
             raise StoreError(f"the source of kernel {row.id} is damaged: restore the store")
         return Kernel(
@@ -279,16 +271,11 @@ class Store:
             parameters=json.loads(row.parameters) if row.parameters is not None else None,
         )
 
-    def cached_measurement(
-        self, kernel_id: str, problem_id: str, device_id: str, toolchain: str
-    ) -> Measurement | None:
+    def cached_measurement(self, key: CacheKey) -> Measurement | None:
         """Return what any run has measured of this kernel, so that it is measured only once."""
-        key = (kernel_id, problem_id, device_id, toolchain)
-        matches = [
-            measurements.c[name] == value for name, value in zip(_CACHE_KEY, key, strict=True)
-        ]
-        with self.engine.connect() as connection:
-            payload = connection.scalar(sa.select(measurements.c.payload).where(*matches))
+        query = sa.select(tables.measurements.c.payload)
+        with self.connect() as connection:
+            payload = connection.scalar(query.where(*tables.matches(tables.measurements, key)))
         return Measurement.model_validate_json(payload) if payload else None
 
     def _write_kernels(self, connection: sa.Connection, new: Sequence[Kernel]) -> None:
@@ -302,237 +289,16 @@ class Store:
                 "parameters": None if parameters is None else json.dumps(parameters),
             }
             rows.append(row)
-            sources.append({"hash": row["source_hash"], "data": self._compressor.compress(data)})
-        connection.execute(self._insert_new[blobs], sources)
-        connection.execute(self._insert_new[kernels], rows)
-
-
-class Run:
-    """The log of one run and the state of its events. A second concurrent writer is refused."""
-
-    def __init__(self, store: Store, run_id: int | None, name: str) -> None:
-        self.store = store
-        self.name = name
-        self._id = run_id
-        self.state = State()
-        self._crc = 0
-        self._snapshot_seq = 0
-
-    # ------------------------------------------------------------------------------- holding
-
-    def hold(self) -> None:
-        """Keep other processes from writing to this run until the store is closed.
-
-        Raises:
-            StoreError: Another process holds the run.
-        """
-        try:
-            self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise StoreError(
-                f"run {self.name!r} is running: process {self.holder()} holds it. Wait until it "
-                "ends, or stop it with Ctrl-C there"
-            ) from error
-
-    def release(self) -> None:
-        """Allow other processes to write to this run again."""
-        self._lock(fcntl.LOCK_UN)
-
-    def _lock(self, operation: int) -> None:
-        fd = self.store._holders()
-        if fd is not None and self._id is not None:
-            fcntl.lockf(fd, operation, 1, self._id)
-
-    def holder(self) -> int | None:
-        """Return the id of another process that holds this run, or None."""
-        fd = self.store._holders()
-        if fd is None or self._id is None:
-            return None
-        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, self._id, 1, 0)
-        kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, request))
-        return None if kind == fcntl.F_UNLCK else int(pid)
-
-    # ------------------------------------------------------------------------------- writing
-
-    def append(self, new: Sequence[Event], kernels: Sequence[Kernel] = ()) -> None:
-        """Write events durably in one transaction, then apply them to the state.
-
-        Args:
-            new: The events, in order.
-            kernels: The kernels that the events name and the store may not have yet.
-
-        Raises:
-            BudgetExceeded: A reservation would exceed a cap; nothing was written.
-            StoreError: The events do not fit the run; nothing was written.
-        """
-        if not new:
-            return
-        rows: list[dict[str, Any]] = []
-        crc, now = self._crc, time.time()
-        for seq, event in enumerate(new, start=self.state.events):
-            payload = event.model_dump_json()
-            crc = zlib.crc32(payload.encode(), crc)
-            rows.append({"seq": seq, "kind": event.kind, "at": now, "crc": crc, "payload": payload})
-        folding = False
-        try:
-            with self.store.engine.begin() as connection:
-                run_id = self._id if self._id is not None else self._create(connection)
-                connection.execute(events.insert(), [{"run_id": run_id, **row} for row in rows])
-                if kernels:
-                    self.store._write_kernels(connection, kernels)
-                self._project(connection, run_id, new)
-                folding = True
-                for event in new:
-                    self.state.apply(event)
-        except BaseException as error:
-            if folding:
-                # The state may have events that the store has not: take it from the store.
-                self.load()
-            if isinstance(error, IntegrityError):
-                raise StoreError(
-                    f"run {self.name!r} was written to by another process, or an entry was used "
-                    f"twice: open the run again ({error.orig})"
-                ) from error
-            if isinstance(error, KeyError):
-                raise StoreError(f"an event names {error}, which the run does not have") from error
-            raise
-        self._id, self._crc = run_id, crc
-        if self.state.events - self._snapshot_seq >= SNAPSHOT_EVERY:
-            self._snapshot()
-
-    def _create(self, connection: sa.Connection) -> int:
-        insert = runs.insert().values(name=self.name, created_at=time.time())
-        key = connection.execute(insert).inserted_primary_key
-        assert key is not None
-        return int(key[0])
-
-    def _project(self, connection: sa.Connection, run_id: int, new: Sequence[Event]) -> None:
-        ledger = Ledger(connection, run_id)
-        fresh: list[dict[str, Any]] = []
-        for event in new:
-            match event:
-                case Proposed(duplicate=False):
-                    fresh.append({"run_id": run_id, "kernel_id": event.kernel_id})
-                case RunStarted() | BudgetChanged():
-                    ledger.set_caps(event.budget)
-                case Reserved():
-                    ledger.reserve(event.entry, event.spend)
-                case Settled():
-                    ledger.close(event.entry, event.spend)
-                case Voided():
-                    ledger.close(event.entry, {})
-                case Measured(purpose="search", cached=False, measurement=measurement):
-                    # A busy machine may have caused a timeout: other runs measure again.
-                    failure = measurement.failure
-                    if failure is None or failure.kind is not FailureKind.TIMEOUT:
-                        payload = measurement.model_dump_json()
-                        row = {name: getattr(measurement, name) for name in _CACHE_KEY}
-                        insert = self.store._insert_new[measurements]
-                        connection.execute(insert, [{**row, "payload": payload}])
-        if fresh:
-            connection.execute(candidates.insert(), fresh)
-
-    def _snapshot(self) -> None:
-        state = self.store._compressor.compress(self.state.model_dump_json().encode())
-        with self.store.engine.begin() as connection:
-            connection.execute(snapshots.delete().where(snapshots.c.run_id == self._id))
-            connection.execute(
-                snapshots.insert().values(
-                    run_id=self._id, seq=self.state.events, crc=self._crc, state=state
-                )
-            )
-        self._snapshot_seq = self.state.events
-
-    # ------------------------------------------------------------------------------- reading
-
-    def load(self) -> None:
-        """Set the state from the last snapshot and the events after it.
-
-        Raises:
-            StoreError: An event is damaged.
-        """
-        self.state, self._crc, self._snapshot_seq = State(), 0, 0
-        with self.store.engine.connect() as connection:
-            row = connection.execute(
-                sa.select(snapshots).where(snapshots.c.run_id == self._id)
-            ).one_or_none()
-        if row is not None:
-            # Ignore a damaged snapshot: the events are folded from the first one.
-            with suppress(zstandard.ZstdError, ValidationError):
-                state = self.store._decompressor.decompress(row.state)
-                self.state = State.model_validate_json(state)
-                self._crc, self._snapshot_seq = row.crc, row.seq
-        self._crc = self._fold(self.state, self._crc)
-
-    def replay(self) -> State:
-        """Return the state folded from the first event, without a snapshot."""
-        state = State()
-        self._fold(state, 0)
-        return state
-
-    def _fold(self, state: State, crc: int) -> int:
-        for seq, stored_crc, payload in self._rows(events.c.seq >= state.events):
-            crc = zlib.crc32(payload.encode(), crc)
-            if seq != state.events or crc != stored_crc:
-                raise StoreError(
-                    f"run {self.name!r} is damaged at event {seq}: restore the store from a "
-                    "backup; nothing after that event can be trusted"
-                )
-            state.apply(EVENT.validate_json(payload))
-        return crc
-
-    def _rows(self, *conditions: sa.ColumnElement[bool]) -> Iterator[sa.Row[Any, Any, Any]]:
-        query = sa.select(events.c.seq, events.c.crc, events.c.payload).order_by(events.c.seq)
-        with self.store.engine.connect() as connection:
-            rows = connection.execution_options(yield_per=2_000).execute(
-                query.where(events.c.run_id == self._id, *conditions)
-            )
-            yield from rows
-
-    def events(self, *kinds: str) -> Iterator[Event]:
-        """Yield the run's events in order: all, or those of these kinds."""
-        conditions = [events.c.kind.in_(kinds)] if kinds else []
-        for _, _, payload in self._rows(*conditions):
-            yield EVENT.validate_json(payload)
-
-    def seen(self, kernel_ids: Iterable[str]) -> set[str]:
-        """Return those of these kernels that were proposed in this run before."""
-        query = sa.select(candidates.c.kernel_id).where(
-            candidates.c.run_id == self._id, candidates.c.kernel_id.in_(list(kernel_ids))
-        )
-        with self.store.engine.connect() as connection:
-            return set(connection.scalars(query))
-
-    def find_kernel(self, prefix: str) -> str:
-        """Return the id of the kernel of this run that begins with `prefix`, or of the "best".
-
-        Raises:
-            StoreError: There is no such kernel, or more than one.
-        """
-        best, seed = self.state.incumbent.kernel_id, self.state.started
-        if prefix == "best":
-            return best
-        query = sa.select(candidates.c.kernel_id).where(
-            candidates.c.run_id == self._id,
-            candidates.c.kernel_id.startswith(prefix, autoescape=True),
-        )
-        with self.store.engine.connect() as connection:
-            matches: set[str] = set(connection.scalars(query.limit(5)))
-        if seed is not None and seed.seed_kernel_id.startswith(prefix):
-            matches.add(seed.seed_kernel_id)
-        if len(matches) == 1:
-            return matches.pop()
-        if matches:
-            raise StoreError(f"{prefix!r} may be {' or '.join(sorted(matches))}: write more of it")
-        raise StoreError(
-            f"run {self.name!r} has no kernel {prefix!r}: `kernelcast show {self.name}` lists the "
-            "best ones"
-        )
-
-    def ledger(self) -> dict[Resource, Account]:
-        """Return the accounts as the database has them."""
-        with self.store.engine.connect() as connection:
-            return Ledger(connection, self._id).accounts()
+            packed = self._compressor.compress(data)
+            if self._objects is not None and len(packed) > LARGEST_BLOB:
+                self._objects.put(content_hash(data), packed)
+                packed = b""
+            sources.append({"hash": row["source_hash"], "data": packed})
+        # Two transactions that insert the same rows in the same order cannot deadlock.
+        sources.sort(key=itemgetter("hash"))
+        rows.sort(key=itemgetter("id"))
+        connection.execute(self._insert_new[tables.blobs], sources)
+        connection.execute(self._insert_new[tables.kernels], rows)
 
 
 def _store_file(path: Path, *, create: bool) -> Path:
@@ -551,6 +317,49 @@ def _store_file(path: Path, *, create: bool) -> Path:
     return path.resolve()
 
 
+def _engine(text: str) -> sa.Engine:
+    """Return the engine of a database URL. No message has the URL's password."""
+    try:
+        url = sa.make_url(text)
+    except (ArgumentError, ValueError):
+        raise StoreError(
+            f"the database URL {text.partition('://')[0]}://... cannot be read: write "
+            "postgresql://user@host:5432/database"
+        ) from None
+    if url.drivername in ("postgres", "postgresql"):
+        url = url.set(drivername="postgresql+psycopg")
+    options: dict[str, Any] = {}
+    if url.get_backend_name() == "postgresql":
+        # A server may restart: a connection that it closed is replaced when it is next used.
+        options["pool_pre_ping"] = True
+    try:
+        return sa.create_engine(url, **options)
+    except (ArgumentError, ModuleNotFoundError) as error:
+        fix = "name a file, or a database URL whose driver is installed"
+        if url.drivername == "postgresql+psycopg":
+            fix = "pip install 'kernelcast[postgres]'"
+        raise StoreError(f"{url} cannot be opened ({error}): {fix}") from error
+
+
+def _claim(insert: Any) -> Any:
+    """Return the insertion of a claim, which replaces an expired one and one of its own run."""
+    new = insert.excluded
+    return insert.on_conflict_do_update(
+        index_elements=list(CacheKey._fields),
+        set_={name: new[name] for name in ("run_id", "entry", "expires_at")},
+        where=sa.or_(
+            tables.claims.c.expires_at < sa.bindparam("now", type_=sa.Float),
+            tables.claims.c.run_id == new.run_id,
+        ),
+    )
+
+
+def _shown(engine: sa.Engine) -> str:
+    """Return a store's file, or its URL without the password."""
+    is_file = engine.dialect.name == "sqlite" and engine.url.database
+    return str(engine.url.database if is_file else engine.url)
+
+
 def _configure_sqlite(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000"):
@@ -558,29 +367,34 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
     cursor.close()
 
 
-def _migrate(engine: sa.Engine, url: str) -> None:
+def _migrate(engine: sa.Engine, revision: str = SCHEMA_VERSION) -> None:
     with engine.connect() as connection:
         version = None
         if sa.inspect(connection).has_table("alembic_version"):
             version = connection.scalar(sa.text("SELECT version_num FROM alembic_version"))
-    if version == SCHEMA_VERSION:
+    if version == revision:
         return
-    # Alembic is slow to import and needed only to create or upgrade a schema.
+    # Alembic is slow to import and needed only to create or change a schema.
     from alembic import command
     from alembic.config import Config
     from alembic.util import CommandError
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    change = command.upgrade if version is None or version < revision else command.downgrade
     with engine.begin() as connection:
         if engine.dialect.name == "sqlite":
             # Python's driver does not begin a transaction for CREATE TABLE: a killed process
             # would leave tables without the version that says they exist.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
+        else:
+            # Of several processes that open an empty database, one makes the tables.
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SCHEMA_LOCK)))
         config.attributes["connection"] = connection
         try:
-            command.upgrade(config, "head")
+            change(config, revision)
         except CommandError as error:
             raise StoreError(
-                f"{url} has schema {version}, which this version does not know: upgrade kernelcast"
+                f"{_shown(engine)} has schema {version}, which this version does not know: "
+                "upgrade kernelcast"
             ) from error

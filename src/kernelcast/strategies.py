@@ -11,8 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernelcast.types import Node, content_hash
+
+_Floats = NDArray[np.float64]
+_Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -56,33 +60,30 @@ class Puct:
     ) -> list[str]:
         """Return parents, the highest score first; `seed` is not used."""
         del seed
-        nodes = {node.kernel_id: node for node in archive}
-        ranked = _ranked(archive)
-        rewards = {node.kernel_id: 2.0 ** _sure_log2(node) for node in archive}
-        scale = max(rewards.values()) - min(rewards.values())
-        values = _best_children(nodes)
-        rank_sum = len(ranked) * (len(ranked) + 1) / 2
-        below = _expansions_below(nodes)
-        total = sum(node.visits for node in archive)
+        keys = np.array([node.kernel_id for node in archive])
+        place = {key: index for index, key in enumerate(keys.tolist())}
+        parents = np.array([place.get(node.parent_id or "", -1) for node in archive])
+        visits = np.array([node.visits for node in archive])
+        sure_log2 = np.array([_sure_log2(node) for node in archive])
+        prior = np.empty(len(keys))
+        prior[np.lexsort((keys, -sure_log2))] = np.arange(len(keys), 0, -1)
+        prior /= prior.sum()
+        rewards = 2.0**sure_log2
         exploration = self.exploration * _exploration(stale, self.patience)
-        scores: dict[str, float] = {}
-        for rank, node in enumerate(ranked):
-            key = node.kernel_id
-            value = 2.0 ** values[key] if key in values else rewards[key]
-            prior = (len(ranked) - rank) / rank_sum
-            bonus = exploration * scale * prior * math.sqrt(1 + total) / (1 + below[key])
-            scores[key] = value + bonus
-        chosen: list[str] = []
-        barred: set[str] = set()
-        for key in sorted(scores, key=lambda key: (-scores[key], key)):
-            lineage = _lineage(nodes, key)
-            if key in barred or any(other in lineage for other in chosen):
+        bonus = exploration * (rewards.max() - rewards.min()) * math.sqrt(1 + visits.sum()) * prior
+        best_log2 = _best_children(archive, parents, sure_log2)
+        scores = 2.0**best_log2 + bonus / (1 + _expansions_below(parents, visits))
+        chosen: list[int] = []
+        barred: set[int] = set()
+        for index in np.lexsort((keys, -scores)).tolist():
+            lineage = _lineage(parents, index)
+            if index in barred or not lineage.isdisjoint(chosen):
                 continue
-            chosen.append(key)
-            barred.update(lineage)
+            chosen.append(index)
+            barred |= lineage
             if len(chosen) == count:
                 break
-        return chosen
+        return [archive[index].kernel_id for index in chosen]
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,10 @@ class Islands:
 
     def _home(self, nodes: dict[str, Node], key: str) -> int | None:
         """Return the island of a kernel; the seed has none."""
-        line = [ancestor for ancestor in _lineage(nodes, key) if nodes[ancestor].origin != "seed"]
-        return int(content_hash(line[-1])[:8], 16) % self.islands if line else None
+        first, node = None, nodes.get(key)
+        while node is not None and node.origin != "seed":
+            first, node = node.kernel_id, nodes.get(node.parent_id or "")
+        return None if first is None else int(content_hash(first)[:8], 16) % self.islands
 
     def _draw(self, members: Sequence[Node], rng: np.random.Generator, stale: int) -> Node:
         cells: dict[tuple[int, ...], list[Node]] = {}
@@ -170,32 +173,30 @@ def _exploration(stale: int, patience: int) -> float:
     return max(1.0, stale / max(patience, 1))
 
 
-def _best_children(nodes: dict[str, Node]) -> dict[str, float]:
-    """Return the log2 speedup of each kernel's best child, or of the best evicted one."""
-    best: dict[str, float] = {}
-    for node in nodes.values():
-        if node.parent_id in nodes:
-            best[node.parent_id] = max(best.get(node.parent_id, -math.inf), _sure_log2(node))
-    for key, node in nodes.items():
-        if key not in best and node.best_child is not None:
-            best[key] = node.best_child
-    return best
+def _best_children(archive: Sequence[Node], parents: _Rows, sure_log2: _Floats) -> _Floats:
+    """Return the log2 speedup of each kernel's best child or best evicted child, else its own."""
+    best = np.full(len(archive), -np.inf)
+    is_child = parents >= 0
+    np.maximum.at(best, parents[is_child], sure_log2[is_child])
+    evicted = np.array([np.nan if n.best_child is None else n.best_child for n in archive])
+    return np.where(np.isfinite(best), best, np.where(np.isnan(evicted), sure_log2, evicted))
 
 
-def _lineage(nodes: dict[str, Node], key: str) -> list[str]:
-    """Return the node and its ancestors in the archive."""
-    line: list[str] = []
-    current: str | None = key
-    while current is not None and current in nodes:
-        line.append(current)
-        current = nodes[current].parent_id
+def _lineage(parents: _Rows, index: int) -> set[int]:
+    """Return a kernel and its ancestors in the archive, by their places."""
+    line: set[int] = set()
+    while index >= 0:
+        line.add(index)
+        index = int(parents[index])
     return line
 
 
-def _expansions_below(nodes: dict[str, Node]) -> dict[str, int]:
-    totals = dict.fromkeys(nodes, 0)
-    for key, node in nodes.items():
-        if node.visits:
-            for ancestor in _lineage(nodes, key):
-                totals[ancestor] += node.visits
+def _expansions_below(parents: _Rows, visits: _Rows) -> _Floats:
+    """Return how often each kernel and its descendants were expanded."""
+    totals = np.zeros(len(parents))
+    descendants = ancestors = np.flatnonzero(visits)
+    while len(ancestors):
+        totals += np.bincount(ancestors, weights=visits[descendants], minlength=len(totals))
+        above = parents[ancestors]
+        descendants, ancestors = descendants[above >= 0], above[above >= 0]
     return totals

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -221,6 +221,9 @@ class Device(Record):
 
 # Precision of a measurement: half-widths of 3%, 1% and 0.5%.
 Effort = Literal["screening", "normal", "final"]
+TIMING_PROTOCOL = "pairs-1"
+"""Version of the timing protocol (`backends._timing`). Times of two versions do not compare: a
+change of the statistic or of what is timed takes a new one."""
 
 
 class FailureKind(StrEnum):
@@ -295,6 +298,7 @@ class Measurement(Record):
     device_s: float
     sandbox: Literal["S0", "S1", "S2", "S3", "S4"] = "S0"
     effort: Effort = "screening"
+    protocol: str = "pairs-1"  # of measurements that were stored without it
     conditions: tuple[str, ...] = ()
 
     def model_post_init(self, _context: Any) -> None:
@@ -580,19 +584,57 @@ class View(Record):
     audits: tuple[Audit, ...] = ()
 
 
+Purpose = Literal["reference", "search", "confirmation"]
+
+
 class Job(Record):
-    """One measurement to make, and the ledger entry that pays for it."""
+    """One attempt at a measurement, and the ledger entry that pays for it.
+
+    A result is accepted only under the current `lease` of its entry; a driver that continues a
+    run takes over its jobs by a new lease. `device` is the id of the device to measure on.
+    """
 
     entry: str
-    purpose: Literal["reference", "search", "confirmation"]
+    purpose: Purpose
     kernel: Kernel
     seed: int
+    run: str = ""
+    attempt: int = 1
+    lease: int = 1
+    device: str = ""
 
     @property
     def effort(self) -> Effort:
         """The precision: candidates are screened, reference and confirmations are more precise."""
         efforts: dict[str, Effort] = {"search": "screening", "reference": "normal"}
         return efforts.get(self.purpose, "final")
+
+
+class CacheKey(NamedTuple):
+    """What makes two measurements comparable, so that one can serve for the other."""
+
+    kernel_id: str
+    problem_id: str
+    device_id: str
+    toolchain: str
+    protocol: str
+    effort: Effort
+
+    @classmethod
+    def of(cls, measurement: Measurement) -> CacheKey:
+        """Return the key of a measurement."""
+        return cls(*(getattr(measurement, name) for name in cls._fields))
+
+
+class Loss(Record):
+    """An attempt that ended without a measurement, through no fault of the set-up.
+
+    `suspect`: the kernel may be the cause, because its worker died or fell silent beside a healthy
+    machine.
+    """
+
+    reason: str
+    suspect: bool = False
 
 
 class Observation(Record):
@@ -696,5 +738,5 @@ class Budget(Record):
 
     def caps(self) -> dict[Resource, float]:
         """Return the caps that the ledger enforces."""
-        caps = self.model_dump(exclude={"candidates"}, exclude_none=True)
-        return {Resource(name): float(cap) for name, cap in caps.items()}
+        caps = ((resource, vars(self).get(resource)) for resource in Resource)
+        return {resource: float(cap) for resource, cap in caps if cap is not None}

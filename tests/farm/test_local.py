@@ -75,7 +75,9 @@ def test_the_purpose_of_a_job_decides_the_effort() -> None:
     purposes: tuple[Any, ...] = ("search", "reference", "confirmation")
     for purpose in purposes:
         job = Job(entry=purpose, purpose=purpose, kernel=kernel, seed=1)
-        assert farm.submit(synthetic_problem(), job).result(timeout=300).effort == job.effort
+        measurement = farm.submit(synthetic_problem(), job).result(timeout=300)
+        assert isinstance(measurement, Measurement)
+        assert measurement.effort == job.effort
     farm.close()
     assert backend.efforts == ["screening", "normal", "final"]
 

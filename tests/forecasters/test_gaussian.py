@@ -38,7 +38,8 @@ def test_posterior_is_that_of_the_dense_formula() -> None:
     process = rich(x)
     rows, rest = np.arange(12), np.arange(12, 40)
     y = targets_at(x[rows])
-    process.condition(rows, rest)
+    process.condition(rows)
+    process.look(rest)
     mean, std = process.posterior(y)
 
     weights = np.array([0.8, 0.3, 0.1])
@@ -62,10 +63,12 @@ def test_rows_added_one_by_one_give_the_posterior_of_all(seed: int, first: int, 
     rows = order[: first + more]
     every = np.arange(len(x))
     grown, whole = rich(x), rich(x)
-    grown.condition(rows[:first], every)
+    grown.condition(rows[:first])
+    grown.look(every)
     for row in rows[first:]:
         grown.extend(int(row))
-    whole.condition(rows, every)
+    whole.condition(rows)
+    whole.look(every)
     y = targets_at(x[rows])
     for one, other in zip(grown.posterior(y), whole.posterior(y), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
@@ -77,7 +80,7 @@ def test_the_gradient_is_that_of_the_loss(make: type[GaussianProcess]) -> None:
     process = make(x)
     rows = np.arange(15)
     rest = (
-        np.abs(x[:, None] - x[None]).reshape(15 * 15, -1),
+        process._distances(rows),
         process._fixed_covariance(rows, rows),
         targets_at(x),
     )
@@ -115,10 +118,12 @@ def test_what_is_left_out_is_predicted_as_if_it_had_never_been_there() -> None:
     process = GaussianProcess(x)
     rows = np.arange(20)
     y = targets_at(x)
-    process.condition(rows, rows)
+    process.condition(rows)
+    process.look(rows)
     residual, std = process.left_out(y)
     without = GaussianProcess(x)
-    without.condition(rows[1:], rows[:1])
+    without.condition(rows[1:])
+    without.look(rows[:1])
     mean, _ = without.posterior(y[1:])
     assert residual[0] == pytest.approx(y[0] - mean[0])
     assert (std > 0).all()
@@ -127,7 +132,8 @@ def test_what_is_left_out_is_predicted_as_if_it_had_never_been_there() -> None:
 def test_it_is_surer_near_what_it_knows() -> None:
     x = np.linspace(0, 10, 101)[:, None]
     process = GaussianProcess(x)
-    process.condition(np.arange(11), np.arange(101))
+    process.condition(np.arange(11))
+    process.look(np.arange(101))
     _, std = process.posterior(np.sin(x[:11, 0]))
     assert (np.diff(std[10:]) > 0).all()
     assert std[-1] > 5 * std[10]
@@ -138,7 +144,8 @@ def test_the_same_target_everywhere_breaks_nothing() -> None:
     process = GaussianProcess(x)
     rows = np.arange(10)
     process.fit(rows, np.zeros(10))
-    process.condition(rows, rows)
+    process.condition(rows)
+    process.look(rows)
     mean, std = process.posterior(np.zeros(10))
     assert np.isfinite(mean).all()
     assert np.isfinite(std).all()

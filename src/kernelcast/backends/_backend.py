@@ -41,6 +41,7 @@ from kernelcast.canonical import kernel_id
 from kernelcast.devices import roofline_s
 from kernelcast.errors import ProblemError, SetupError
 from kernelcast.types import (
+    TIMING_PROTOCOL,
     Case,
     Device,
     Effort,
@@ -223,6 +224,7 @@ class MeasuringBackend(ABC, Generic[P]):
             device_s=min(device_s, self._device_cap_s),
             sandbox=self.level,
             effort=effort,
+            protocol=TIMING_PROTOCOL,
             conditions=watch.conditions(self.device),
         )
 

@@ -5,7 +5,8 @@ statistic is the median over rounds of the log2 ratio (mean over the timed cases
 mean of the speedups), with the sign test's interval for a median: it assumes nothing about the
 shape of the noise, and no round is ever thrown away. Timing stops on precision, never on
 significance. The overhead of a request is learnt from the reference's process alone, so that no
-candidate can inflate it. Clocks, processes and verification are the contest's.
+candidate can inflate it. Clocks, processes and verification are the contest's. `TIMING_PROTOCOL`
+is the version of all this.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from functools import cached_property, lru_cache
 from kernelcast.canonical import canonical_parameters, kernel_id
 from kernelcast.errors import SetupError
 from kernelcast.types import (
+    TIMING_PROTOCOL,
     CaseTiming,
     Device,
     Effort,
@@ -226,6 +227,7 @@ class ReplayBackend:
             noise_log2=_half_width(reference, reference),
             device_s=entry.device_s,
             effort=effort,
+            protocol=TIMING_PROTOCOL,
         )
 
     def _entry(self, problem: Problem, kernel: Kernel) -> Recorded:

@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import compress, pairwise, takewhile
 from typing import Any, Literal
 
@@ -128,6 +129,11 @@ def reduce_c(
     return reduced, {name: new for name in wanted if (new := names.numbers.known(name))}
 
 
+@lru_cache(maxsize=10_000)
+def _directive_pieces(text: str) -> list[tuple[str | None, str]]:
+    return [(match.lastgroup, match[0]) for match in IN_DIRECTIVE.finditer(text)]
+
+
 def numbered_c(lexed: Sequence[Token], vocabulary: Vocabulary) -> str:
     """Every token, with numbers for the names that occur more than once and no list owns.
 
@@ -136,7 +142,7 @@ def numbered_c(lexed: Sequence[Token], vocabulary: Vocabulary) -> str:
     pieces: list[tuple[str | None, str]] = []
     for token in lexed:
         if token.kind == "directive" and not token.text.startswith("#include"):
-            pieces += [(match.lastgroup, match[0]) for match in IN_DIRECTIVE.finditer(token.text)]
+            pieces += _directive_pieces(token.text)
         else:
             pieces.append(("name" if token.kind == "identifier" else token.kind, token.text))
     times = Counter(text for kind, text in pieces if kind == "name")

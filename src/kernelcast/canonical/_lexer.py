@@ -127,7 +127,9 @@ def lex_c(source: str) -> tuple[Token, ...]:
     # The line ends make "first on its line" and "last on its line" true at both ends of the file.
     text = f"\n{readable(source)}\n".replace("\0", " ")
     text, raw_strings = _join_lines(text)
-    token_of = _PieceTokens(raw_strings)
+    token_of = _PieceTokens(raw_strings) if raw_strings else _plain_pieces
+    if len(token_of) > _MOST_PIECES:
+        token_of.clear()
     return tuple([token for piece in _SCAN.findall(text) if (token := token_of[piece])])
 
 
@@ -168,7 +170,10 @@ def _join_lines(text: str) -> tuple[str, list[str]]:
 
 
 class _PieceTokens(dict[str, Token | None]):
-    """The token of each piece of text that the scan cuts, made once per distinct piece."""
+    """The token of each piece of text that the scan cuts, made once per distinct piece.
+
+    Without raw strings, a token depends on its piece alone.
+    """
 
     def __init__(self, raw_strings: list[str]) -> None:
         super().__init__()
@@ -212,6 +217,10 @@ class _PieceTokens(dict[str, Token | None]):
         body = _IN_DIRECTIVE.sub(clean, text[1 if text[0] == "#" else 2 :]).strip()
         # `# #` is a directive and `##` is not.
         return f"# {body}" if body.startswith("#") else f"#{body}"
+
+
+_plain_pieces = _PieceTokens([])  # of all sources without raw strings
+_MOST_PIECES = 50_000
 
 
 # ---- C family: printing --------------------------------------------------------------------------

@@ -16,6 +16,7 @@ COMMANDS = {
     "demo": "The whole idea in about a minute: no GPU, no key.",
     "doctor": "Say what works on this machine, and what to install for the rest.",
     "eval": "Judge forecasters on recorded kernels (ROWS, a Parquet file): no hardware is touched.",
+    "farm": "The Ray cluster that `--farm ray` measures on: start, join, watch and stop it.",
     "forecast": "Forecast the speedup of CANDIDATE against REFERENCE, two source files of one "
     "language.",
     "init": "Make a problem FOLDER that runs, to be changed into your own.",

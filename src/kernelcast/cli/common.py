@@ -12,6 +12,7 @@ import logging
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from functools import reduce
 from pathlib import Path
 from typing import Any, get_args
@@ -67,6 +68,20 @@ def option(
 def _options(*options: Decorator) -> Decorator:
     """Return one decorator for several options, which help lists in this order."""
     return lambda command: reduce(lambda inner, outer: outer(inner), reversed(options), command)
+
+
+def address_option(declaration: str, text: str) -> Decorator:
+    """Return an option that takes HOST:PORT and gives both."""
+
+    def read(_context: Any, _parameter: Any, value: str | None) -> tuple[str, int] | None:
+        if value is None:
+            return None
+        host, _, port = value.rpartition(":")
+        if not host or not port.isdigit() or int(port) > 65535:
+            raise click.BadParameter(f"{value!r} is not HOST:PORT, e.g. 127.0.0.1:9464")
+        return host, int(port)
+
+    return option(declaration, text, metavar="HOST:PORT", callback=read)
 
 
 json_option = option("--json as_json", "One JSON object on stdout.", bool)
@@ -162,6 +177,10 @@ budget_options = _options(
     option("--forecast-usd budget__forecast_usd", "Cap on dollars for forecasts.", AMOUNT),
     option("--proposal-usd budget__proposal_usd", "Cap on dollars for proposals.", AMOUNT),
 )
+watch_options = _options(
+    address_option("--metrics", "Serve the search's metrics to Prometheus here."),
+    option("--traces", "Send a trace of the search by OTLP; OTEL_* variables say where.", bool),
+)
 
 
 # ------------------------------------------------------------------------------------ settings
@@ -232,19 +251,47 @@ def check_model_is_asked(model: Mapping[str, Any], parts: Iterable[ComponentSpec
 # ------------------------------------------------------------------------- running and writing
 
 
-def run_watched(search: Search, budget: Budget, title: str, *, quiet: bool) -> Result:
-    """Run a search under a live view on standard error, which also shows the backends' log."""
-    progress = Progress(Terminal(stderr=True, quiet=quiet))
-    search.callbacks.append(progress)
-    search.begin(budget)
-    progress.watch(search.state, title)
-    logger = logging.getLogger("kernelcast")
-    logger.addHandler(progress.log)
-    try:
-        return search.run(budget)
-    finally:
-        logger.removeHandler(progress.log)
-        progress.close()
+def run_watched(
+    search: Search,
+    budget: Budget,
+    title: str,
+    *,
+    quiet: bool,
+    metrics: tuple[str, int] | None = None,
+    traces: bool = False,
+) -> Result:
+    """Run a search under a live view on standard error, which also shows the backends' log.
+
+    Args:
+        search: The search.
+        budget: Its caps.
+        title: Title of the view.
+        quiet: Show nothing.
+        metrics: Host and port at which metrics are served.
+        traces: Send a trace by OTLP.
+    """
+    with ExitStack() as watching:
+        if metrics is not None:
+            from kernelcast.metrics import search_families, serving
+
+            families = serving(lambda: search_families(search.name, search.state), *metrics)
+            url = watching.enter_context(families)
+            Terminal(stderr=True, quiet=quiet).print(f"metrics: {url}", soft_wrap=True)
+        if traces:
+            from kernelcast.traces import Traces
+
+            search.callbacks.append(watching.enter_context(closing(Traces(search.name))))
+        progress = Progress(Terminal(stderr=True, quiet=quiet))
+        search.callbacks.append(progress)
+        search.begin(budget)
+        progress.watch(search.state, title)
+        logger = logging.getLogger("kernelcast")
+        logger.addHandler(progress.log)
+        try:
+            return search.run(budget)
+        finally:
+            logger.removeHandler(progress.log)
+            progress.close()
 
 
 def check_writable(path: Path | None, option: str) -> None:

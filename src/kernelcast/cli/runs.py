@@ -28,6 +28,7 @@ from kernelcast.cli.common import (
     run_watched,
     store_option,
     trust_options,
+    watch_options,
 )
 from kernelcast.errors import SetupError
 from kernelcast.judge.curves import best_so_far
@@ -38,8 +39,9 @@ from kernelcast.report.figures import draw_best_so_far
 from kernelcast.report.kernel import KernelRecord
 from kernelcast.report.tables import table
 from kernelcast.report.terminal import echo_source
+from kernelcast.run import Run
 from kernelcast.search import INTERRUPTED, Result, Search
-from kernelcast.store import DEFAULT_STORE, Run, Store
+from kernelcast.store import DEFAULT_STORE, Store
 from kernelcast.types import Budget, Kernel
 
 
@@ -55,7 +57,12 @@ from kernelcast.types import Budget, Kernel
 @ask_options
 @model_options
 @option("--pool policy__pool_size", "Open candidates to choose from.", POSITIVE)
-@option("--slots farm__slots", "Measurements at a time.  [default: 1]", POSITIVE)
+@option("--farm farm__name", "Where kernels are measured: local, or ray.  [default: local]")
+@option(
+    "--slots farm__slots",
+    "Measurements at a time.  [default: 1; with ray, the fair share]",
+    POSITIVE,
+)
 @option("--seed", "Seed of all choices.  [default: 0]", int)
 @option("--inspect", "Compile every candidate before it is forecast.", bool)
 @option(
@@ -69,6 +76,7 @@ from kernelcast.types import Budget, Kernel
 @device_option
 @option("--name", "Name of the run (default: problem, date and a random tail).")
 @option("--out", "Write the best kernel here too.", ANY_PATH)
+@watch_options
 @store_option
 @json_option
 def search(
@@ -76,6 +84,8 @@ def search(
     config: Path | None,
     out: Path | None,
     name: str | None,
+    metrics: tuple[str, int] | None,
+    traces: bool,
     store: str,
     as_json: bool,
     **options: Any,
@@ -87,6 +97,7 @@ def search(
       kernelcast search softmax --measurements 60
       kernelcast search ./my_kernel --device-seconds 300 --out best.cpp
       kernelcast search --config my_kernel/search.toml
+      kernelcast search softmax --farm ray --metrics 127.0.0.1:9464
       kernelcast search softmax --forecaster llm --proposer llm \\
           --base-url http://localhost:8000/v1 --model my-model --candidates 40
 
@@ -116,14 +127,15 @@ def search(
     with Store.open(store if is_given("store") else run.store or store) as opened:
         live = Search(run.problem, parts, opened, spec=run.spec, name=name or run.name)
         title = f"{run.problem.name} ({live.name})"
-        _finish(run_watched(live, budget, title, quiet=as_json), opened, out, as_json)
+        result = run_watched(live, budget, title, quiet=as_json, metrics=metrics, traces=traces)
+        _finish(result, opened, out, as_json)
 
 
 def _finish(result: Result, opened: Store, out: Path | None, as_json: bool) -> None:
     """Write the best kernel and report the run; fail if every measurement failed."""
     state = result.state
     written = _best_file(opened, result.run, result.kernel)
-    written.parent.mkdir(exist_ok=True)
+    written.parent.mkdir(parents=True, exist_ok=True)
     for path in (written, out):
         if path is not None:
             path.write_text(result.kernel.source)
@@ -170,9 +182,18 @@ def _shown(path: Path) -> Path:
 @click.argument("run")
 @budget_options
 @option("--out", "Write the best kernel here too.", ANY_PATH)
+@watch_options
 @store_option
 @json_option
-def resume(run: str, out: Path | None, store: str, as_json: bool, **options: Any) -> None:
+def resume(
+    run: str,
+    out: Path | None,
+    metrics: tuple[str, int] | None,
+    traces: bool,
+    store: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Go on with a RUN that was stopped, killed or has spent its budget.
 
     \b
@@ -198,7 +219,8 @@ def resume(run: str, out: Path | None, store: str, as_json: bool, **options: Any
             )
             return
         title = f"{live.problem.name} ({live.name})"
-        _finish(run_watched(live, budget, title, quiet=as_json), opened, out, as_json)
+        result = run_watched(live, budget, title, quiet=as_json, metrics=metrics, traces=traces)
+        _finish(result, opened, out, as_json)
 
 
 @click.command("ls")
@@ -242,8 +264,8 @@ def list_runs(store: str, as_json: bool) -> None:
 
 def _state_of(run: Run) -> str:
     """Return whether a run is running, has ended, or was killed."""
-    if (pid := run.holder()) is not None:
-        return f"running (process {pid})"
+    if (holder := run.holder()) is not None:
+        return f"running ({holder})"
     return run.state.ended or "unfinished: resume it"
 
 
@@ -308,8 +330,8 @@ def _show_run(run: Run, best: Kernel, top: int, figure: Path | None, as_json: bo
     _report(run, best, file if is_written else None, top, as_json)
     if as_json:
         return
-    if (pid := run.holder()) is not None:
-        OUT.print(f"running: process {pid}")
+    if (holder := run.holder()) is not None:
+        OUT.print(f"running: {holder}")
     elif run.state.ended is None:
         OUT.print(f"unfinished: kernelcast resume {run.name}", soft_wrap=True)
     if figure is not None:

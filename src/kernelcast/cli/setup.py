@@ -31,7 +31,17 @@ from kernelcast.devices import detect_cpu
 from kernelcast.errors import SetupError
 from kernelcast.report.terminal import printable
 
-_EXTRAS = {"llm": "openai", "data": "pyarrow", "cuda": "nvidia", "triton": "triton"}
+_EXTRAS = {
+    "llm": "openai",
+    "data": "pyarrow",
+    "cuda": "nvidia",
+    "triton": "triton",
+    "postgres": "psycopg",
+    "s3": "boto3",
+    "metrics": "prometheus_client",
+    "traces": "opentelemetry",
+    "ray": "ray",
+}
 """For each extra a module that it installs."""
 
 
@@ -219,7 +229,7 @@ def _gpu(sandbox: Sandbox) -> str:
 
 def _extras() -> str:
     if missing := [extra for extra, module in _EXTRAS.items() if not _is_installed(module)]:
-        raise SetupError(f"pip install 'kernelcast[{','.join(missing)}]'")
+        raise SetupError(f"not installed: {', '.join(missing)}. pip install 'kernelcast[NAME]'")
     return f"installed: {', '.join(_EXTRAS)}"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from kernelcast.canonical import canonical_parameters
 from kernelcast.dataset.rows import UNSTATED, Row, Rows, to_table
 from kernelcast.events import Inspected, Measured, Proposed, RunStarted
-from kernelcast.store import Run
+from kernelcast.run import Run
 from kernelcast.types import Timing
 
 

@@ -1,4 +1,4 @@
-"""Gaussian-process regression over the rows of one fixed matrix of features.
+"""Gaussian-process regression over the rows of one matrix of features.
 
 The covariance of two rows is exp(-sum_j w_j |x_j - x'_j|), plus terms linear in given columns and a
 constant, in units of an amplitude that has a closed form. This covariance is rough, as kernel times
@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
+from scipy.linalg.lapack import dpotri, dtrtri
 from scipy.optimize import minimize
-from scipy.spatial.distance import cdist
+from scipy.spatial.distance import cdist, squareform
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -20,14 +21,15 @@ _JITTER = 1e-6
 _PRIOR_NOISE = 0.02
 _LEAST_VARIANCE = 1e-9
 _FIT_STEPS = 12
+_ROOM = 16  # rows by which the factor grows
 
 
 class GaussianProcess:
     """Predicts targets at all rows of `features` from some rows; rows are named by their index.
 
     `fit` sets the logarithms of weights and noise, which have normal priors (maximum a posteriori).
-    `condition` prepares the posterior over candidate rows, `extend` adds one observed row to it,
-    and `posterior` evaluates it for any targets.
+    `condition` factorises the covariance of the observed rows, `extend` adds one observed row, and
+    `look` chooses the candidate rows. `posterior` evaluates the candidates for any targets.
     """
 
     def __init__(
@@ -42,30 +44,37 @@ class GaussianProcess:
         columns = features.shape[1]
         if weights is None:
             weights = np.full(columns, columns**-0.5)
-        self._features = features
-        self._linear = np.zeros((len(features), 0)) if linear is None else linear
-        self._constant = constant_variance
         self._amplitude_weight, self._amplitude_guess = amplitude_prior
+        self._constant = constant_variance
         self._prior = np.log(np.append(weights, _PRIOR_NOISE))
         self.log_hyper = self._prior.copy()
+        self.move(features, linear)
         self._rows: Rows = np.zeros(0, dtype=np.intp)
-        self._candidates: Rows = np.zeros(0, dtype=np.intp)
-        self._factor: Floats = np.zeros((0, 0))  # lower Cholesky factor over the rows
+        # The lower Cholesky factor over the rows, with room for more. The unused part is that of
+        # the identity matrix, so that it changes no solution.
+        self._factor: Floats = np.zeros((0, 0))
         self._whitened: Floats = np.zeros((0, 0))  # factor^-1 times covariance with the candidates
         self._variance: Floats = np.zeros(0)  # of the candidates, in units of the amplitude
 
-    def fit(self, rows: Rows, targets: Floats) -> None:
-        """Set weights and noise, starting from the last fit."""
-        distances = self._distances(rows)
-        fixed = self._fixed_covariance(rows, rows)
+    def move(self, features: Floats, linear: Floats | None = None) -> None:
+        """Replace the matrix by one that has the observed rows at the same indices.
+
+        There is no candidate until `look` is called.
+        """
+        self._features = features
+        self._candidates: Rows = np.zeros(0, dtype=np.intp)
+        self._linear = np.zeros((len(features), 0)) if linear is None else linear
+
+    def fit(self, rows: Rows, targets: Floats, steps: int = _FIT_STEPS) -> None:
+        """Set weights and noise by so many steps from the present ones."""
         optimum = minimize(
             self.loss,
             self.log_hyper,
-            args=(distances, fixed, targets),
+            args=(self._distances(rows), self._fixed_covariance(rows, rows), targets),
             jac=True,
             method="L-BFGS-B",
             bounds=[(-9.0, 4.0)] * (len(self.log_hyper) - 1) + [(-9.0, 0.0)],
-            options={"maxiter": _FIT_STEPS},
+            options={"maxiter": steps},
         )
         self.log_hyper = np.asarray(optimum.x, dtype=np.float64)
 
@@ -75,9 +84,9 @@ class GaussianProcess:
         """Return the negative log posterior of the hyperparameters, and its gradient."""
         count = len(targets)
         weights, noise = np.exp(log_hyper[:-1]), np.exp(log_hyper[-1])
-        rough = np.exp(-(distances @ weights)).reshape(count, count)
-        covariance = rough + fixed
-        covariance.flat[:: count + 1] += noise + _JITTER
+        rough = np.exp(-(distances @ weights))
+        covariance = squareform(rough) + fixed
+        covariance.flat[:: count + 1] += 1.0 + noise + _JITTER
         try:
             factor = cholesky(covariance, lower=True, check_finite=False)
         except LinAlgError:
@@ -86,10 +95,12 @@ class GaussianProcess:
         amplitude = self._amplitude(float(targets @ solved), count)
         total = count + self._amplitude_weight
         value = 0.5 * total * np.log(amplitude) + np.log(np.diag(factor)).sum()
-        inverse = cho_solve((factor, True), np.eye(count), check_finite=False)
+        # LAPACK's upper triangle in its order of columns is the lower one in NumPy's of rows.
+        inverse = dpotri(factor.T, lower=0)[0].T
         slope = 0.5 * (inverse - np.outer(solved, solved) / amplitude)
         gradient = np.empty_like(log_hyper)
-        gradient[:-1] = -((slope * rough).ravel() @ distances) * weights
+        # Each pair occurs twice in the covariance.
+        gradient[:-1] = -2.0 * ((squareform(slope.T, checks=False) * rough) @ distances) * weights
         gradient[-1] = np.trace(slope) * noise
         off = log_hyper - self._prior
         return float(value + 0.5 * off @ off), gradient + off
@@ -106,8 +117,11 @@ class GaussianProcess:
         )
 
     def _distances(self, rows: Rows) -> Floats:
+        """Return the distance of each pair of rows in each column."""
         chosen = self._features[rows]
-        return np.abs(chosen[:, None] - chosen[None]).reshape(len(rows) ** 2, -1)
+        one, other = np.triu_indices(len(rows), 1)
+        distances: Floats = np.abs(chosen[one] - chosen[other])
+        return distances
 
     def _fixed_covariance(self, rows: Rows, others: Rows) -> Floats:
         return self._linear[rows] @ self._linear[others].T + self._constant
@@ -123,43 +137,72 @@ class GaussianProcess:
     def _noise(self) -> float:
         return float(np.exp(self.log_hyper[-1])) + _JITTER
 
-    def condition(self, rows: Rows, candidates: Rows) -> None:
-        """Prepare the posterior at `candidates` from targets observed at `rows`."""
+    def condition(self, rows: Rows, room: int = _ROOM) -> None:
+        """Observe `rows`, with room for as many more."""
         covariance = self._covariance(rows, rows)
         covariance.flat[:: len(rows) + 1] += self._noise
-        self._rows, self._candidates = rows, candidates
-        self._factor = cholesky(covariance, lower=True, check_finite=False)
-        self._whitened = solve_triangular(
-            self._factor, self._covariance(rows, candidates), lower=True, check_finite=False
-        )
+        self._rows, count = rows, len(rows)
+        self._factor = np.eye(count + room)
+        self._factor[:count, :count] = cholesky(covariance, lower=True, check_finite=False)
+        self._candidates = np.zeros(0, dtype=np.intp)
+
+    def look(self, candidates: Rows) -> None:
+        """Prepare the posterior at `candidates`."""
+        self._candidates = candidates
+        across = np.zeros((len(self._factor), len(candidates)))
+        across[: len(self._rows)] = self._covariance(self._rows, candidates)
+        self._whitened = self._whiten(across)
         self._variance = self._own_variance(candidates) - (self._whitened**2).sum(axis=0)
 
-    def extend(self, row: int) -> None:
-        """Add one observed row. The result is that of `condition` on all rows, at a lower cost."""
-        new = np.array([row], dtype=np.intp)
-        left = solve_triangular(
-            self._factor, self._covariance(self._rows, new)[:, 0], lower=True, check_finite=False
+    def _whiten(self, values: Floats) -> Floats:
+        """Return factor^-1 times `values`, which may lack the rows of the unused part."""
+        missing = len(self._factor) - len(values)
+        padded = (
+            np.pad(values, [(0, missing)] + [(0, 0)] * (values.ndim - 1)) if missing else values
         )
+        whitened: Floats = solve_triangular(self._factor, padded, lower=True, check_finite=False)
+        return whitened
+
+    def extend(self, row: int) -> None:
+        """Observe one more row. The result is that of `condition` on all, at a lower cost."""
+        count = len(self._rows)
+        if count == len(self._factor):
+            factor = np.eye(count + _ROOM)
+            factor[:count, :count] = self._factor
+            self._factor = factor
+            if len(self._candidates):
+                self._whitened = np.pad(self._whitened, ((0, _ROOM), (0, 0)))
+        new = np.array([row], dtype=np.intp)
+        left = self._whiten(self._covariance(self._rows, new)[:, 0])[:count]
         rest = self._own_variance(new)[0] + self._noise - left @ left
         corner = float(np.sqrt(max(rest, self._noise + _JITTER)))
-        factor = np.pad(self._factor, (0, 1))
-        factor[-1] = np.append(left, corner)
-        added = (self._covariance(new, self._candidates)[0] - left @ self._whitened) / corner
-        self._rows, self._factor = np.append(self._rows, new), factor
-        self._whitened = np.vstack([self._whitened, added])
-        self._variance = self._variance - added**2
+        self._factor[count, :count], self._factor[count, count] = left, corner
+        self._rows = np.append(self._rows, new)
+        if len(self._candidates):
+            across = self._covariance(new, self._candidates)[0]
+            added = (across - left @ self._whitened[:count]) / corner
+            self._whitened[count] = added
+            self._variance = self._variance - added**2
 
     def posterior(self, targets: Floats) -> tuple[Floats, Floats]:
         """Return mean and standard deviation at each candidate, without measurement noise."""
-        solved = solve_triangular(self._factor, targets, lower=True, check_finite=False)
+        solved = self._whiten(targets)
         amplitude = self._amplitude(float(solved @ solved), len(targets))
         variance = np.maximum(self._variance, _LEAST_VARIANCE) * amplitude
         return solved @ self._whitened, np.sqrt(variance)
 
     def left_out(self, targets: Floats) -> tuple[Floats, Floats]:
         """Return each target's residual and predicted deviation, given all others."""
-        inverse = cho_solve((self._factor, True), np.eye(len(targets)), check_finite=False)
-        solved = inverse @ targets
-        amplitude = self._amplitude(float(targets @ solved), len(targets))
-        diagonal = np.diag(inverse)
-        return solved / diagonal, np.sqrt(amplitude / diagonal)
+        count = len(targets)
+        solved = self._whiten(targets)[:count]
+        amplitude = self._amplitude(float(solved @ solved), count)
+        inverse_root, _ = dtrtri(self._factor[:count, :count].T, lower=0)
+        diagonal = (inverse_root**2).sum(axis=1)
+        return inverse_root @ solved / diagonal, np.sqrt(amplitude / diagonal)
+
+
+def evenly(count: int, most: int) -> Rows:
+    """Return at most `most` of the first `count` integers, evenly spread, with both ends."""
+    if count <= most:
+        return np.arange(count)
+    return np.linspace(0, count - 1, most).astype(np.intp)

@@ -1,14 +1,17 @@
-"""Forecasts of a template's configurations, a few at a time, by `space.py`.
+"""Forecasts of a template's configurations, a few at a time, by a model that is kept.
 
-For each forecast, the measured configurations and the queried ones make up a pool. A forecast thus
-depends on the measurements and the queries alone, and a resumed run forecasts like an uninterrupted
-one.
+Measurements are taken up one by one, in the order in which they were learnt. Fits, new factors and
+the removal of old measurements come at fixed counts of them. A forecast thus depends on the
+measurements, their order and the queries alone, and a resumed run forecasts like an uninterrupted
+one. The measurements that a model keeps are bounded, and so is the cost of a forecast.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,13 +19,41 @@ import numpy as np
 
 from kernelcast.canonical import canonical_parameters
 from kernelcast.distribution import Distribution
-from kernelcast.forecasters.space import Predictions, Sibling, SpaceForecaster
-from kernelcast.types import Device, FailureKind, Forecast, Observation, Parameters, Problem, Query
+from kernelcast.forecasters._encoding import Domain, Encoding, Levels
+from kernelcast.forecasters._gaussian import Floats, GaussianProcess, evenly
+from kernelcast.forecasters._prior import (
+    FEWEST_FITTED,
+    Predictions,
+    Prior,
+    Sibling,
+    Target,
+    p_failure,
+    width,
+)
+from kernelcast.types import (
+    Device,
+    FailureKind,
+    Forecast,
+    Kernel,
+    Observation,
+    Parameters,
+    Problem,
+    Query,
+)
 
 # Times have heavier tails than a normal distribution. These are quantiles of Student's t with four
 # degrees of freedom, scaled to the middle 68% of a normal.
 _LEVELS = (0.001, 0.02, 0.158655, 0.5, 0.841345, 0.98, 0.999)
 _PLACES = (-6.28, -2.63, -1.0, 0.0, 1.0, 2.63, 6.28)
+
+# A fit starts from the one before. It is due when the measurements have grown by a share: a tenth,
+# or a fifth if they are many.
+_MANY = 256
+_SHARE, _SHARE_OF_MANY = 10, 5
+_FIT_STEPS, _FIT_STEPS_OF_MANY = 6, 4
+_MOST_ADDED = 128  # measurements before a new factor
+_MOST_ROWS, _ROWS_KEPT = 896, 704
+_TYPICAL = 8  # the first measurements, which set the mean
 
 
 @dataclass(frozen=True)
@@ -44,8 +75,32 @@ class DeviceTimes:
         ranks |= {key: rank for rank, key in enumerate(sorted(timed, key=timed.__getitem__), 1)}
         return ranks
 
+    def sibling(self, keys: Sequence[str]) -> Sibling:
+        """Return the times of the configurations in `keys`."""
+        known = [self.log2_runtime.get(key, math.nan) for key in keys]
+        return Sibling(
+            device=self.device,
+            log2_runtime=np.array([math.nan if time is None else time for time in known]),
+            failed=np.array([time is None for time in known], dtype=bool),
+            same_vendor=self.same_vendor,
+        )
+
 
 Elsewhere = Callable[[Problem, Device], Sequence[DeviceTimes]]
+
+
+@dataclass(frozen=True)
+class _Lesson:
+    """One measured configuration."""
+
+    key: str
+    parameters: Parameters
+    log2_runtime: float
+    """In units of the reference's runtime; nan if it failed."""
+
+    @property
+    def failed(self) -> bool:
+        return math.isnan(self.log2_runtime)
 
 
 class TunedForecaster:
@@ -55,9 +110,9 @@ class TunedForecaster:
 
     def __init__(self, elsewhere: Elsewhere | None = None) -> None:
         self._elsewhere = elsewhere
-        self._lessons: dict[str, tuple[Parameters, float | None]] = {}
+        self._lessons: list[_Lesson] = []
         self._causes: Counter[FailureKind] = Counter()
-        self._known_elsewhere: dict[tuple[str, str], Sequence[DeviceTimes]] = {}
+        self._model: _KeptModel | None = None
 
     def learn(self, observations: Sequence[Observation]) -> None:
         """Keep the observations for the next forecast."""
@@ -66,147 +121,266 @@ class TunedForecaster:
             assert parameters is not None
             if measurement.failure is not None:
                 self._causes[measurement.failure.kind] += 1
-            # The log2 runtime in units of the reference's.
             log2_speedup = measurement.log2_speedup
-            lesson = (parameters, None if log2_speedup is None else -log2_speedup)
-            self._lessons[canonical_parameters(parameters)] = lesson
+            log2_runtime = math.nan if log2_speedup is None else -log2_speedup
+            key = canonical_parameters(parameters)
+            self._lessons.append(_Lesson(key, parameters, log2_runtime))
 
     def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
         """Forecast each candidate from the measurements on this and on other devices."""
         if not queries:
             return []
-        pool = _Pool(self._lessons, queries)
-        others = self._others(queries[0].problem, queries[0].device)
-        space = SpaceForecaster(
-            pool.configurations, [pool.sibling(times) for times in others], domain=pool.domain
-        )
-        for key, (_, log2_runtime) in self._lessons.items():
-            space.learn(pool.place[key], log2_runtime)
-        predictions = space.predict()
+        model = self._model_of(queries[0].problem, queries[0].device)
+        model.learn(self._lessons)
+        asked = _Asked(queries, with_anchors=not self._lessons)
+        predictions = model.predict(asked.configurations)
+        units = asked.units(predictions)
+        reasons = model.reasons(asked.configurations)
+        is_prior = not self._lessons and not model.is_known_elsewhere(asked.configurations)
         causes = self._causes or Counter([FailureKind.CRASH])
         total = causes.total()
-        units = pool.units(predictions, queries, measured=bool(self._lessons))
-        reasons = _Reasons(pool, others, self._lessons)
-        is_prior = not self._lessons and not any(
-            key in times.log2_runtime for times in others for key in pool.place
-        )
         # Speedup falls as runtime rises, so the slow side has the low quantiles.
-        runtimes = np.array([predictions.at(-place) for place in _PLACES])
+        runtimes = np.array([predictions.at(-place) for place in _PLACES]).T[asked.places]
+        anchors = np.array([query.anchor_log2_speedup for query in queries])
+        speedups = np.array(units)[:, None] - runtimes - anchors[:, None]
+        distributions = Distribution.all_from_quantiles(_LEVELS, speedups)
         forecasts = []
-        for query, unit in zip(queries, units, strict=True):
-            key = _key(query)
-            at = pool.place[key]
+        for query, at, distribution in zip(queries, asked.places, distributions, strict=True):
             chance = 1.0 - float(predictions.p_ok[at])
             failure = {kind: chance * count / total for kind, count in causes.items()}
-            speedups = unit - runtimes[:, at] - query.anchor_log2_speedup
             forecasts.append(
                 Forecast(
                     forecaster=self.name,
                     anchor_id=query.anchor.id,
                     anchor_log2_speedup=query.anchor_log2_speedup,
-                    distribution=Distribution.from_quantiles(_LEVELS, speedups),
+                    distribution=distribution,
                     failure=failure,
-                    rationale=reasons.of(key),
+                    rationale=reasons[at],
                     is_prior=is_prior,
                 )
             )
         return forecasts
 
-    def _others(self, problem: Problem, device: Device) -> Sequence[DeviceTimes]:
-        if self._elsewhere is None:
-            return ()
+    def _model_of(self, problem: Problem, device: Device) -> _KeptModel:
+        """Return the kept model, or a new one for another problem or device."""
         place = (problem.name, device.name)
-        if place not in self._known_elsewhere:
-            self._known_elsewhere[place] = self._elsewhere(problem, device)
-        return self._known_elsewhere[place]
+        domain = {} if problem.template is None else problem.template.parameters
+        if self._model is None or (self._model.place, self._model.domain) != (place, domain):
+            others = () if self._elsewhere is None else self._elsewhere(problem, device)
+            self._model = _KeptModel(place, domain, others)
+        return self._model
 
 
-class _Pool:
-    """The configurations of one forecast: measured ones, candidates and anchors."""
+class _Asked:
+    """The configurations of one call: candidates and, before any measurement, anchors."""
 
-    def __init__(
-        self, lessons: Mapping[str, tuple[Parameters, float | None]], queries: Sequence[Query]
-    ) -> None:
-        by_key: dict[str, Parameters] = {key: lesson[0] for key, lesson in lessons.items()}
-        for query in queries:
-            for kernel in (query.candidate, query.anchor):
-                if kernel.parameters is not None:
-                    by_key.setdefault(canonical_parameters(kernel.parameters), kernel.parameters)
-        names = next(iter(by_key.values())).keys()
-        template = queries[0].problem.template
-        self.domain = template.parameters if template is not None else None
-        self.configurations = list(by_key.values())
-        self.place = {key: index for index, key in enumerate(by_key)}
-        codes: dict[str, dict[object, int]] = {name: {} for name in names}
-        self.levels = np.array(
-            [
-                [code.setdefault(point.get(name), len(code)) for name, code in codes.items()]
-                for point in self.configurations
+    def __init__(self, queries: Sequence[Query], *, with_anchors: bool) -> None:
+        self.configurations: dict[str, Parameters] = {}
+        self._index: dict[str, int] = {}
+        self._queries = queries
+        self.places = [self._place(query.candidate) for query in queries]
+        self._anchors: list[int | None] | None = None
+        if with_anchors:
+            anchors = [query.anchor for query in queries]
+            self._anchors = [
+                None if anchor.parameters is None else self._place(anchor) for anchor in anchors
             ]
-        ).reshape(len(by_key), len(codes))
 
-    def sibling(self, times: DeviceTimes) -> Sibling:
-        known = [times.log2_runtime.get(key, np.nan) for key in self.place]
-        return Sibling(
-            device=times.device,
-            log2_runtime=np.array([np.nan if time is None else time for time in known]),
-            failed=np.array([time is None for time in known]),
-            same_vendor=times.same_vendor,
-        )
+    def _place(self, kernel: Kernel) -> int:
+        assert kernel.parameters is not None
+        key = canonical_parameters(kernel.parameters)
+        self.configurations.setdefault(key, kernel.parameters)
+        return self._index.setdefault(key, len(self._index))
 
-    def units(
-        self, predictions: Predictions, queries: Sequence[Query], *, measured: bool
-    ) -> list[float]:
+    def units(self, predictions: Predictions) -> list[float]:
         """Return the log2 runtime of speedup 1 for each query.
 
         Measured times are in units of the reference's time, so it is 0. Before any measurement it
         is the forecast of the anchor or, if the anchor is no configuration, of the median one.
         """
-        if measured:
-            return [0.0] * len(queries)
-        middle = float(np.median(predictions.log2_runtime))
-        units = []
-        for query in queries:
-            anchor = query.anchor.parameters
-            if anchor is None:
-                units.append(middle)
-            else:
-                at = self.place[canonical_parameters(anchor)]
-                units.append(float(predictions.log2_runtime[at]) + query.anchor_log2_speedup)
-        return units
+        if self._anchors is None:
+            return [0.0] * len(self._queries)
+        log2_runtime = predictions.log2_runtime
+        middle = float(np.median(log2_runtime))
+        return [
+            middle if at is None else float(log2_runtime[at]) + query.anchor_log2_speedup
+            for query, at in zip(self._queries, self._anchors, strict=True)
+        ]
 
 
-class _Reasons:
-    """Short reasons for forecasts: ranks on other devices, the nearest measured configuration."""
+class _KeptModel:
+    """The model of one problem on one device, and the measurements that it keeps."""
 
     def __init__(
-        self,
-        pool: _Pool,
-        others: Sequence[DeviceTimes],
-        lessons: Mapping[str, tuple[Parameters, float | None]],
+        self, place: tuple[str, str], domain: Domain, others: Sequence[DeviceTimes]
     ) -> None:
-        self._pool = pool
-        self._ranks = [(times.device, times.ranks) for times in others]
-        # Fastest first, so that the fastest of equally near configurations is named.
-        order = sorted(lessons, key=lambda key: (lessons[key][1] is None, lessons[key][1] or 0.0))
-        self._outcomes = [lessons[key][1] for key in order]
-        self._measured = pool.levels[[pool.place[key] for key in order]]
+        self.place, self.domain, self._others = place, domain, others
+        # The prior covers all configurations on other devices. Other ones are placed into it.
+        keys = list(dict.fromkeys(key for times in others for key in times.log2_runtime))
+        self._elsewhere = {key: row for row, key in enumerate(keys)}
+        configurations: list[Parameters] = [json.loads(key) for key in keys]
+        self._encoding = Encoding.of(configurations, domain)
+        _, features = self._encoding.encode(configurations)
+        self._prior = Prior.of([times.sibling(keys) for times in others], features)
+        self._log_hyper = self._prior.model().log_hyper
+        self._taken = 0
+        self._rows: dict[str, _Lesson] = {}
+        self._next_start = self._next_fit = self._room = 1
+        self._start: list[_Lesson] = []  # the rows at the last count for a new factor
+        self._to_fit: list[list[_Lesson]] = []  # the rows at each count for a fit not yet made
+        self._process: GaussianProcess | None = None  # of the factor since the last start
+        self._levels, self._placed = self._place({})
+        self._width = 1.0
 
-    def of(self, key: str) -> str:
-        ranked = [(ranks[key], len(ranks), device) for device, ranks in self._ranks if key in ranks]
+    def learn(self, lessons: Sequence[_Lesson]) -> None:
+        """Take up the lessons that are new. All linear algebra is left to `predict`."""
+        for lesson in lessons[self._taken :]:
+            before = self._rows.get(lesson.key)
+            self._rows[lesson.key] = lesson
+            self._taken += 1
+            # The factor has the rows with a time, in their order.
+            out_of_order = before is not None and before.failed != lesson.failed
+            if out_of_order or self._taken >= self._next_start:
+                self._restart()
+
+    def _restart(self) -> None:
+        if len(self._rows) > _MOST_ROWS:
+            lessons = list(self._rows.values())
+            self._rows = {lessons[row].key: lessons[row] for row in _rows_to_keep(lessons)}
+        self._start, self._process = list(self._rows.values()), None
+        step = max(2, self._taken // (_SHARE if self._taken < _MANY else _SHARE_OF_MANY))
+        self._room = min(step, _MOST_ADDED)
+        self._next_start = self._taken + self._room
+        if self._taken >= self._next_fit:
+            self._next_fit = self._taken + step
+            self._to_fit.append(self._start)
+
+    def _place(self, configurations: Mapping[str, Parameters]) -> tuple[Levels, Prior]:
+        levels, features = self._encoding.encode(list(configurations.values()))
+        rows = [self._elsewhere.get(key, -1) for key in configurations]
+        return levels, self._prior.at(np.array(rows, dtype=np.intp), features)
+
+    def _place_rows(self, lessons: Sequence[_Lesson]) -> tuple[Levels, Prior]:
+        return self._place({lesson.key: lesson.parameters for lesson in lessons})
+
+    def _fit(self, lessons: Sequence[_Lesson]) -> None:
+        """Set the hyperparameters, starting from those of the fit before."""
+        if self._prior.knee is None:
+            self._encoding = Encoding.of([lesson.parameters for lesson in lessons], self.domain)
+        _, placed = self._place_rows(lessons)
+        process = placed.model()
+        if len(process.log_hyper) == len(self._log_hyper):
+            process.log_hyper = self._log_hyper
+        times = _times(lessons)
+        timed = np.flatnonzero(~np.isnan(times))
+        if len(timed) >= FEWEST_FITTED:
+            target = Target.of(times[timed], placed, timed, timed < _TYPICAL)
+            steps = _FIT_STEPS if len(timed) < _MANY else _FIT_STEPS_OF_MANY
+            process.fit(timed, target.values, steps)
+        self._log_hyper = process.log_hyper
+
+    def _conditioned(self) -> GaussianProcess:
+        """Return the process that has observed all rows with a time."""
+        for lessons in self._to_fit:
+            self._fit(lessons)
+            self._process = None
+        self._to_fit.clear()
+        if self._process is None:
+            self._levels, self._placed = self._place_rows(self._start)
+            self._process = self._placed.model()
+            self._process.log_hyper = self._log_hyper
+            times = _times(self._start)
+            timed = np.flatnonzero(~np.isnan(times))
+            self._process.condition(timed, self._room)
+            self._width = 1.0
+            if self._prior.learns_from(len(timed)):
+                target = Target.of(times[timed], self._placed, timed, timed < _TYPICAL)
+                self._width = width(self._process, target.values)
+        first = len(self._placed.mean)
+        added = list(self._rows.values())[first:]
+        if added:
+            levels, placed = self._place_rows(added)
+            self._levels, self._placed = np.vstack([self._levels, levels]), self._placed + placed
+            self._process.move(self._placed.features, self._placed.linear)
+            for row, lesson in enumerate(added, first):
+                if not lesson.failed:
+                    self._process.extend(row)
+        return self._process
+
+    def predict(self, asked: Mapping[str, Parameters]) -> Predictions:
+        """Return predictions for these configurations."""
+        process = self._conditioned()
+        _, prior = self._place(asked)
+        both = self._placed + prior
+        times = _times(self._rows.values())
+        rows = np.arange(len(times))
+        candidates = np.arange(len(times), len(times) + len(asked))
+        failed = np.isnan(times)
+        timed = rows[~failed]
+        # Squared, because failures correlate over shorter distances than times.
+        closeness = both.model().closeness(rows, candidates) ** 2
+        p_ok = 1 - p_failure(
+            closeness[failed].sum(axis=0),
+            closeness.sum(axis=0),
+            prior.failure_share,
+            int(failed.sum()),
+            len(times),
+        )
+        if not prior.learns_from(len(timed)):
+            return prior.predictions(times[timed], p_ok)
+        target = Target.of(times[timed], both, timed, timed < _TYPICAL)
+        process.move(both.features, both.linear)
+        process.look(candidates)
+        return target.predictions(process, prior.mean, p_ok, self._width)
+
+    def is_known_elsewhere(self, asked: Mapping[str, Parameters]) -> bool:
+        """Return True if another device has a result of any of these configurations."""
+        return any(key in self._elsewhere for key in asked)
+
+    def reasons(self, asked: Mapping[str, Parameters]) -> list[str]:
+        """Return short reasons: ranks on other devices, the nearest kept measurement."""
+        lessons = list(self._rows.values())
+        # Fastest first, so that the fastest of equally near configurations is named.
+        order = np.argsort(_times(lessons), kind="stable")
+        levels, _ = self._encoding.encode(list(asked.values()))
+        # Distances of 0 and 1 per parameter: small numbers take a quarter of the time.
+        near, far = levels.T.astype(np.int16), self._levels[order].T.astype(np.int16)
+        steps = np.zeros((len(asked), len(lessons)), dtype=np.int16)
+        for column, measured in zip(near, far, strict=True):
+            steps += column[:, None] != measured
+        reasons = []
+        for key, distances in zip(asked, steps, strict=True):
+            parts = self._ranks(key)
+            if lessons:
+                nearest = int(np.argmin(distances))
+                lesson = lessons[order[nearest]]
+                outcome = "failed" if lesson.failed else f"ran at {2.0**-lesson.log2_runtime:.2f}x"
+                parts.append(f"{distances[nearest]} parameters from one that {outcome}")
+            reasons.append("; ".join(parts) or "nothing is measured yet")
+        return reasons
+
+    def _ranks(self, key: str) -> list[str]:
+        ranked = [
+            (times.ranks[key], len(times.ranks), times.device)
+            for times in self._others
+            if key in times.ranks
+        ]
         failed = [device for rank, _, device in ranked if rank is None]
         places = sorted((rank / count, device) for rank, count, device in ranked if rank)
-        reasons = [f"top {share:.1%} on {device}" for share, device in places[:2]]
-        reasons += [f"fails on {device}" for device in failed[:1]]
-        if self._outcomes:
-            steps = (self._measured != self._pool.levels[self._pool.place[key]]).sum(axis=1)
-            nearest = int(np.argmin(steps))
-            log2_runtime = self._outcomes[nearest]
-            outcome = "failed" if log2_runtime is None else f"ran at {2.0**-log2_runtime:.2f}x"
-            reasons.append(f"{steps[nearest]} parameters from one that {outcome}")
-        return "; ".join(reasons) or "nothing is measured yet"
+        top = [f"top {share:.1%} on {device}" for share, device in places[:2]]
+        return top + [f"fails on {device}" for device in failed[:1]]
 
 
-def _key(query: Query) -> str:
-    assert query.candidate.parameters is not None
-    return canonical_parameters(query.candidate.parameters)
+def _times(lessons: Iterable[_Lesson]) -> Floats:
+    return np.array([lesson.log2_runtime for lesson in lessons], dtype=np.float64)
+
+
+def _rows_to_keep(lessons: Sequence[_Lesson]) -> list[int]:
+    """Return the first and the latest rows, the fastest ones and a spread of the others."""
+    latest = len(lessons) - _ROWS_KEPT // 2
+    times = _times(lessons[_TYPICAL:latest])
+    order = np.argsort(times, kind="stable") + _TYPICAL
+    fastest, others = order[: _ROWS_KEPT // 4], np.sort(order[_ROWS_KEPT // 4 :])
+    spread = others[evenly(len(others), _ROWS_KEPT // 4 - _TYPICAL)]
+    kept = np.concatenate([fastest, spread])
+    return [*range(_TYPICAL), *np.sort(kept).tolist(), *range(latest, len(lessons))]

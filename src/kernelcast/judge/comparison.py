@@ -24,8 +24,9 @@ from kernelcast.judge.curves import best_so_far, mean_interval
 from kernelcast.judge.sharing import SharedFarm, SharedProposer
 from kernelcast.parts import DEFAULT_PARTS, Parts
 from kernelcast.protocols import Farm
+from kernelcast.run import Run
 from kernelcast.search import INTERRUPTED, Search
-from kernelcast.store import Run, Store
+from kernelcast.store import Store
 from kernelcast.tape import Tape
 from kernelcast.types import (
     Budget,

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
 from kernelcast.events import Measured
-from kernelcast.store import Run
+from kernelcast.run import Run
 
 Floats = NDArray[np.float64]
 

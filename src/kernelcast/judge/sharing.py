@@ -11,6 +11,7 @@ from kernelcast.tape import Tape
 from kernelcast.types import (
     Device,
     Job,
+    Loss,
     Measurement,
     Problem,
     ProposalRequest,
@@ -120,21 +121,25 @@ class SharedFarm:
         self.toolchain = farm.toolchain
         self.quote = farm.quote
         self.inspect = farm.inspect
+        self.cancel = farm.cancel
+        self.adopt = farm.adopt
         self._farm = farm
         self._known = known
 
-    def submit(self, problem: Problem, job: Job) -> Future[Measurement]:
+    def submit(self, problem: Problem, job: Job) -> Future[Measurement | Loss]:
         """Measure, or return the known measurement of this kernel for the same purpose."""
         key = (job.purpose, job.kernel.id)
         if key in self._known:
-            recalled: Future[Measurement] = Future()
+            recalled: Future[Measurement | Loss] = Future()
             recalled.set_result(self._known[key])
             return recalled
         future = self._farm.submit(problem, job)
 
-        def remember(done: Future[Measurement]) -> None:
+        def remember(done: Future[Measurement | Loss]) -> None:
             if not done.cancelled() and done.exception() is None:
-                self._known[key] = done.result()
+                outcome = done.result()
+                if isinstance(outcome, Measurement):
+                    self._known[key] = outcome
 
         future.add_done_callback(remember)
         return future

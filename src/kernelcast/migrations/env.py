@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from kernelcast.store import metadata
+from kernelcast.tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

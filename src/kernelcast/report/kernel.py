@@ -10,7 +10,7 @@ from rich.table import Table
 from kernelcast.events import Decided, Forecasted, Inspected, Measured, Proposed
 from kernelcast.report.console import parameters_text
 from kernelcast.report.tables import listing
-from kernelcast.store import Run
+from kernelcast.run import Run
 from kernelcast.types import Decision, Evidence, Forecast, Kernel
 
 

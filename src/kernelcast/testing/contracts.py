@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,7 +26,8 @@ from kernelcast.types import Candidate, FailureKind, Resource
 
 if TYPE_CHECKING:
     # Only a suite for stores needs a database library, and its author has one.
-    from kernelcast.store import Run, Store
+    from kernelcast.run import Run
+    from kernelcast.store import Store
 
 _STALE = (0, 1_000)
 
@@ -541,7 +542,8 @@ class FarmContract:
             assert farm.device == backend.device
             assert farm.toolchain == backend.toolchain
             assert farm.quote(problem) == backend.quote(problem)
-            assert farm.inspect(problem, kernel) == backend.inspect(problem, kernel)
+            evidence = farm.inspect(problem, kernel).result(timeout=60.0)
+            assert evidence == backend.inspect(problem, kernel)
 
     def test_a_broken_set_up_is_raised_by_the_future(self) -> None:
         """`submit` does not raise it, and it is no failed kernel."""
@@ -560,7 +562,23 @@ class FarmContract:
             assert all(future.done() for future in futures)
             assert futures[-1].cancelled()
 
-    def _submit(self, farm: Farm, count: int) -> list[Future[types.Measurement]]:
+    def test_a_cancelled_job_is_a_loss(self) -> None:
+        """A job that waits is withdrawn; the other jobs are measured."""
+        with _folder() as folder:
+            backend = fakes.RendezvousBackend(folder, parties=2)
+            with closing(self.make(backend, 1)) as farm:
+                futures = self._submit(farm, 4)
+                farm.cancel("search-2")
+                (folder / "test.arrived").write_text("1")
+                results = [future.result(timeout=60.0) for future in futures]
+            assert [isinstance(result, types.Loss) for result in results] == [0, 0, 1, 0]
+
+    def test_no_job_of_an_unknown_run_is_adopted(self) -> None:
+        """A run without surviving jobs has none to take over."""
+        with closing(self.make(fakes.SyntheticBackend(), 1)) as farm:
+            assert farm.adopt("never ran") == {}
+
+    def _submit(self, farm: Farm, count: int) -> list[Future[types.Measurement | types.Loss]]:
         problem = fakes.synthetic_problem()
         jobs = [
             types.Job(entry=f"search-{index}", purpose="search", kernel=kernel, seed=index)
@@ -688,19 +706,19 @@ class StoreContract:
                 store.kernel("0" * 32)
 
     def test_a_measurement_is_made_once(self) -> None:
-        """A search's measurement is found by kernel, problem, device and toolchain, by any run."""
+        """A search's measurement is found by all that it depends on, by any run."""
         recorded, _ = fakes.example_history()
         with self._run() as (store, _):
             for event in recorded:
                 if not isinstance(event, events.Measured):
                     continue
                 made = event.measurement
-                key = (made.kernel_id, made.problem_id, made.device_id, made.toolchain)
-                known = store.cached_measurement(*key)
+                key = types.CacheKey.of(made)
+                known = store.cached_measurement(key)
                 assert known == (None if event.purpose == "reference" else made)
-                for place in range(4):
-                    elsewhere = ["other" if i == place else part for i, part in enumerate(key)]
-                    assert store.cached_measurement(*elsewhere) is None
+                for name in key._fields:
+                    other: dict[str, Any] = {name: "other"}
+                    assert store.cached_measurement(key._replace(**other)) is None
 
     def test_proposed_kernels_are_seen(self) -> None:
         """`seen` returns the kernels that were proposed in this run."""

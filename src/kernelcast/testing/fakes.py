@@ -119,6 +119,7 @@ class SyntheticBackend:
             failure=failure,
             device_s=0.01,
             effort=effort,
+            protocol=types.TIMING_PROTOCOL,
         )
 
     def close(self) -> None:
@@ -151,10 +152,10 @@ class RendezvousBackend(SyntheticBackend):
     """Waits until `parties` measurements run at once, then measures; for tests of farms.
 
     The measurements find each other by files in a folder, across threads and processes. Each then
-    takes `hold_s`.
+    takes `hold_s`. A test may open the gate by a file of its own, `*.arrived`.
     """
 
-    _LIMIT_S = 10.0
+    _LIMIT_S = 300.0
 
     def __init__(self, folder: Path, parties: int, hold_s: float = 0.0) -> None:
         super().__init__()
@@ -292,6 +293,15 @@ def example_history() -> tuple[list[events.Event], list[Kernel]]:
             event,
         ]
 
+    def lost(entry: str, kernel: Kernel) -> list[events.Event]:
+        key: dict[str, Any] = {"entry": entry, "kernel_id": kernel.id, "attempt": 1}
+        return [
+            events.Reserved(entry=entry, spend=device_only),
+            events.Leased(**key, lease=1, purpose="search", device=FAKE_DEVICE.id),
+            events.Settled(entry=entry, spend=device_only, unknown=True, lease=1),
+            events.Lost(**key, reason="its node was lost"),
+        ]
+
     def log2_speedup(kernel: Kernel) -> float:
         return backend.measure(problem, kernel, 0).log2_speedup or -math.inf
 
@@ -342,6 +352,8 @@ def example_history() -> tuple[list[events.Event], list[Kernel]]:
         *measured("search-1", audited, quote, calibration),
         events.Reserved(entry="search-2", spend=quote),
         events.Voided(entry="search-2"),
+        *lost("search-6", best),
+        events.Quarantined(kernel_id=dropped.id, reason="an example"),
         *measured("search-3", best, quote),
         *measured("confirmation-4", best, device_only),
         events.RunEnded(reason="an example"),

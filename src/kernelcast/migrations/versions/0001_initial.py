@@ -76,3 +76,10 @@ def upgrade() -> None:
         sa.Column("toolchain", sa.String(120), primary_key=True),
         sa.Column("payload", sa.Text, nullable=False),
     )
+
+
+def downgrade() -> None:
+    for name in ("measurements", "entries", "accounts", "candidates", "kernels", "blobs"):
+        op.drop_table(name)
+    for name in ("snapshots", "events", "runs"):
+        op.drop_table(name)
