@@ -331,10 +331,8 @@ def test_no_measurements_are_nothing_to_do() -> None:
 
 
 @pytest.mark.measures
-def test_what_earlier_runs_measured_is_counted_apart(
-    location: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KERNELCAST_STORE", location)
+def test_what_earlier_runs_measured_is_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELCAST_STORE", "mine.db")
     scaffold()
     first = ("search", "mine", "--policy", "measure_all", "--pool", "4", "--json")
     assert json.loads(invoke(*first, "-n", "2").stdout)["measured"] == 2

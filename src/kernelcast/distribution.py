@@ -8,13 +8,12 @@ short JSON list. Scores live in `scoring.py`.
 import math
 import operator
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
-from scipy.special import ndtr, ndtri
 
 from kernelcast.bins import Bins
 
@@ -143,6 +142,8 @@ class Distribution(BaseModel):
                 f"need an explicit bandwidth above {_TIE_WIDTH}"
             )
 
+        from scipy.special import ndtr  # not at the top: it takes a third of a second
+
         def smoothed_cdf(at: Floats) -> Floats:
             return np.asarray(ndtr((at[:, None] - x) / bandwidth) @ share, dtype=np.float64)
 
@@ -161,7 +162,7 @@ class Distribution(BaseModel):
         """Return a normal distribution, cut at four standard deviations, on 33 knots."""
         if not std > 0.0:
             raise ValueError(f"std must be above 0, not {std}")
-        return cls._exact_ends(mean + std * _NORMAL_Z, ndtr(_NORMAL_Z))
+        return cls._exact_ends(mean + std * _NORMAL_Z, _normal_cdf())
 
     @classmethod
     def mixture(cls, components: Sequence["Distribution"], weights: ArrayLike) -> Self:
@@ -271,9 +272,18 @@ class Distribution(BaseModel):
         return cls(knots=tuple(knots.tolist()), cdf_values=tuple(values.tolist()))
 
 
+@cache
+def _normal_cdf() -> Floats:
+    from scipy.special import ndtr
+
+    return np.asarray(ndtr(_NORMAL_Z), dtype=np.float64)
+
+
 @lru_cache(maxsize=64)
 def _quantile_grid(levels: tuple[float, ...]) -> tuple[Floats, Floats, Floats, Floats]:
     """Return the levels, the levels with ends and the knots on the normal scale, and the CDF."""
+    from scipy.special import ndtr, ndtri
+
     p = np.array(levels)
     if p.ndim != 1 or p.size < 2 or p[0] <= 0.0 or p[-1] >= 1.0 or np.any(np.diff(p) <= 0.0):
         raise ValueError("give at least two levels, strictly increasing between 0 and 1")

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
@@ -25,13 +25,13 @@ from kernelcast.protocols import Backend
 from kernelcast.search import Search
 from kernelcast.store import Store
 from kernelcast.testing import FarmContract, SyntheticBackend, synthetic_kernels, synthetic_problem
-from kernelcast.types import Effort, Job, Kernel, Loss, Measurement, Problem
+from kernelcast.types import Job, Loss, Measurement
+from tests.farm.marking import LIMIT_S, MarkingBackend, await_true
 from tests.own_network import HOST
 from tests.test_search import make_parts
 
 PORT = 6379
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 300.0
 LEASE_S = 600.0
 
 
@@ -65,61 +65,6 @@ def make_farm(backend: Any, slots: int = 0, **options: Any) -> RayFarm:
 class TestRayFarm(FarmContract):
     def make(self, backend: Backend, slots: int) -> Any:
         return make_farm(backend, slots)
-
-
-class MarkingBackend(SyntheticBackend):
-    """Marks in a folder what runs where; a job ends when its gate, `<seed>.open`, is there.
-
-    It has a child process, and `shared` is marked if another process uses the slot of its node.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.folder = folder
-
-    @property
-    def toolchain(self) -> str:  # type: ignore[override]
-        return f"key {os.environ.get('MY_API_KEY', 'unset')}"
-
-    def measure(
-        self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
-    ) -> Measurement:
-        owner = self.folder / f"{ray.get_runtime_context().get_node_id()}.owner"
-        if owner.exists() and (pid := int(owner.read_text())) != os.getpid() and _alive(pid):
-            (self.folder / "shared").touch()
-        owner.write_text(str(os.getpid()))
-        with subprocess.Popen(["sleep", "1000"]) as child:
-            begun = self.folder / f"{seed}.begun"
-            begun.with_suffix(".new").write_text(f"{os.getpid()} {child.pid}")
-            begun.with_suffix(".new").rename(begun)
-            with (self.folder / "begun").open("a") as file:
-                file.write(f"{seed}\n")
-            await_true(lambda: self.is_open(seed))
-            child.kill()
-        return super().measure(problem, kernel, seed, effort)
-
-    def is_open(self, seed: int) -> bool:
-        return any((self.folder / f"{name}.open").exists() for name in (seed, "all"))
-
-    def open(self, name: object = "all") -> None:
-        (self.folder / f"{name}.open").touch()
-
-    def pids(self, seed: int) -> list[int]:
-        """Return worker and child of a job when it has begun."""
-        begun = self.folder / f"{seed}.begun"
-        await_true(begun.exists)
-        return [int(pid) for pid in begun.read_text().split()]
-
-    def times_begun(self) -> list[int]:
-        marks = self.folder / "begun"
-        return [int(line) for line in marks.read_text().split()] if marks.exists() else []
-
-
-def await_true(condition: Callable[[], bool]) -> None:
-    limit = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
 
 
 def submit(farm: RayFarm, *seeds: int) -> list[Future[Measurement | Loss]]:
@@ -211,7 +156,8 @@ import sys
 from pathlib import Path
 from kernelcast.store import Store
 from kernelcast.types import Budget
-from tests.farm.on_ray import MarkingBackend, make_farm
+from tests.farm.marking import MarkingBackend
+from tests.farm.on_ray import make_farm
 from tests.test_search import make_parts, start
 
 folder = Path(sys.argv[1])
@@ -222,7 +168,7 @@ start(Store.open(folder / "store.db"), make_parts(farm=farm), name="x").run(Budg
 
 def test_a_job_outlives_its_driver_and_is_taken_over(backend: MarkingBackend) -> None:
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(backend.folder)], cwd=ROOT)
-    await_true((backend.folder / "begun").exists)
+    await_true(lambda: bool(backend.times_begun()))
     (seed,) = backend.times_begun()
     driver.kill()
     driver.wait()

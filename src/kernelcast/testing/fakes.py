@@ -151,17 +151,16 @@ class SyntheticBackend:
 class RendezvousBackend(SyntheticBackend):
     """Waits until `parties` measurements run at once, then measures; for tests of farms.
 
-    The measurements find each other by files in a folder, across threads and processes. Each then
-    takes `hold_s`. A test may open the gate by a file of its own, `*.arrived`.
+    The measurements find each other by files in a folder, across threads and processes. A test may
+    open the gate by a file of its own, `*.arrived`.
     """
 
     _LIMIT_S = 300.0
 
-    def __init__(self, folder: Path, parties: int, hold_s: float = 0.0) -> None:
+    def __init__(self, folder: Path, parties: int) -> None:
         super().__init__()
         self._folder = folder
         self._parties = parties
-        self._hold_s = hold_s
 
     def measure(
         self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
@@ -177,7 +176,6 @@ class RendezvousBackend(SyntheticBackend):
                 if time.monotonic() > deadline:
                     raise SetupError(f"fewer than {self._parties} measurements ran together")
                 time.sleep(0.002)
-            time.sleep(self._hold_s)
             return super().measure(problem, kernel, seed, effort)
         finally:
             running.unlink()
