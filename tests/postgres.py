@@ -26,10 +26,10 @@ _USER = "postgres"
 class Server:
     """A server that listens on a socket in its folder only; `database` makes an empty store.
 
-    A `durable` one waits for the disk at each commit.
+    A `durable` one waits for the disk at each commit. Further settings replace those of tests.
     """
 
-    def __init__(self, folder: Path, *, durable: bool = False) -> None:
+    def __init__(self, folder: Path, *, durable: bool = False, **settings: str | int) -> None:
         self.folder = folder
         self._names = (f"test_{number}" for number in itertools.count())
         self._template: str | None = None
@@ -47,6 +47,7 @@ class Server:
             "fsync": "on" if durable else "off",  # no test stops the machine
             "shared_buffers": "16MB",
             "max_connections": 150,
+            **settings,
         }
         self.start()
 
@@ -99,10 +100,10 @@ class Server:
 
 
 @contextmanager
-def running(*, durable: bool = False) -> Iterator[Server]:
+def running(*, durable: bool = False, **settings: str | int) -> Iterator[Server]:
     """Start a server, and stop it at the end."""
     folder = Path(tempfile.mkdtemp(prefix="kernelcast-pg-"))
-    server = Server(folder, durable=durable)
+    server = Server(folder, durable=durable, **settings)
     try:
         yield server
     finally:

@@ -1,0 +1,367 @@
+"""Many searches on one cluster and one store: cost per candidate, repeats and fair shares.
+
+100 searches of 10,000 candidates each share the 64 slots of a Ray cluster and a PostgreSQL store
+that waits for the disk at each commit. Each has its own session of the farm and its own
+connections; a few driver processes hold them as threads. All search the same template with seeds of
+their own, with the default forecaster, strategy `puct` and policy `top_k`, which measures 4 of 100
+candidates. A measurement sleeps. It needs root, for a network of its own.
+
+`cost_growth`: CPU of drivers and server per candidate in the last tenth of all candidates, divided
+by that in the first, both relative to the CPU that work which is always the same takes at that
+time: neighbours slow a shared machine. `repeats_measured`: kernels that two searches have measured, for want of the
+cache; `repeats_cached`: results that the cache served. `fair_share`: the largest deviation of a
+search's measurements from the mean, while all of them are hungry.
+
+    python bench/farm_scale.py [--quick] [--searches N] [--candidates N] [--out JSON]
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from _result import bench_parser, cannot_run, report, rounded
+from farm_throughput import PORT, SleepingBackend, start_node
+from kernelcast.errors import import_extra
+from kernelcast.events import EVENT, Event, Forecasted, Measured, Proposed, RunEnded, RunSpec
+from kernelcast.farm._registry import connect
+from kernelcast.farm.ray import RayFarm
+from kernelcast.forecasters import TreesForecaster
+from kernelcast.parts import Parts
+from kernelcast.policies import TopK
+from kernelcast.proposers import TemplateProposer
+from kernelcast.search import Search
+from kernelcast.store import Store
+from kernelcast.strategies import Puct
+from kernelcast.testing import example_history, synthetic_problem
+from kernelcast.types import Budget, Problem, Template
+
+sys.path.append(str(Path(__file__).parents[1]))  # a script sees its own folder, not the tests
+from tests.own_network import HOST, run_inside
+from tests.postgres import Server, running
+
+SLOTS, DRIVERS, JOB_S = 64, 5, 3.0
+POOL, MEASURED_PER_POOL = 100, 4
+PARAMETERS = "ABCDEFG"
+SPACE_PER_CANDIDATE = 2  # the more kernels there are for each candidate, the rarer are repeats
+TENTHS = 10
+YARDSTICK = 100  # events
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+ENVIRONMENT = {
+    "KERNELCAST_INSIDE": "1",
+    "RAY_AUTH_MODE": "disabled",  # the namespaces have no other inhabitant
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "OMP_NUM_THREADS": "1",
+}
+# A server of its size: the settings of tests are for small stores.
+SETTINGS = {"max_connections": 500, "shared_buffers": "1GB", "max_wal_size": "8GB"}
+
+
+def problem_for(candidates: int) -> Problem:
+    """The synthetic problem with a template that fits the number of candidates."""
+    values = math.ceil((SPACE_PER_CANDIDATE * candidates) ** (1 / len(PARAMETERS)))
+    problem = synthetic_problem()
+    powers = tuple(2**power for power in range(values))
+    template = Template(source=problem.seed_source, parameters=dict.fromkeys(PARAMETERS, powers))
+    return problem.model_copy(update={"template": template})
+
+
+# ------------------------------------------------------------------------------------ the drivers
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What the searches have done so far, in memory that all processes share: a number a search."""
+
+    considered: Any
+    on_slots: Any
+    cached: Any
+    ended: Any
+    ready: Any
+
+    @classmethod
+    def of(cls, searches: int) -> Counters:
+        context = multiprocessing.get_context("spawn")
+        arrays = [context.RawArray("q", searches) for _ in range(4)]
+        return cls(*arrays, ready=context.Barrier(searches + 1))
+
+
+counters: Counters
+
+
+def share_counters(shared: Counters) -> None:
+    """Let a driver process count where the others do."""
+    global counters
+    counters = shared
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Counts the events of a search."""
+
+    number: int
+
+    def on_event(self, event: Event) -> None:
+        number = self.number
+        if isinstance(event, Proposed):
+            counters.considered[number] += not event.duplicate
+        elif isinstance(event, Measured):
+            counters.on_slots[number] += not event.cached
+            counters.cached[number] += event.cached
+        elif isinstance(event, RunEnded):
+            counters.ended[number] = 1
+
+
+def search(number: int, url: str, problem: Problem, candidates: int) -> None:
+    """Run one search from its beginning to its end."""
+    try:
+        farm = RayFarm(SleepingBackend(JOB_S), address=f"{HOST}:{PORT}")
+        parts = Parts(
+            TemplateProposer(local=0.0),
+            TreesForecaster(),
+            TopK(MEASURED_PER_POOL, POOL),
+            Puct(),
+            farm,
+        )
+        with Store.open(url) as store:
+            spec, name = RunSpec(seed=number), f"search-{number}"
+            run = Search(problem, parts, store, spec=spec, name=name, callbacks=[Watch(number)])
+            counters.ready.wait()
+            run.run(Budget(candidates=candidates))
+    except BaseException:
+        traceback.print_exc()
+        counters.ready.abort()  # the others do not wait for it
+        raise
+
+
+def drive(numbers: Sequence[int], url: str, problem: Problem, candidates: int) -> None:
+    """Run some searches as threads of this process."""
+    connect(import_extra("ray", "ray"), f"{HOST}:{PORT}")  # a process joins a cluster once
+    with ThreadPoolExecutor(len(numbers)) as threads:
+        runs = [threads.submit(search, number, url, problem, candidates) for number in numbers]
+        for run in runs:
+            run.result()
+
+
+# ------------------------------------------------------------------------------------ the watcher
+
+
+def yardstick_s(event: Event) -> float:
+    """CPU seconds of work like the loop's, which is the same each time.
+
+    The neighbours of a shared machine slow it as much as the searches.
+    """
+    began_s = time.thread_time()
+    for _ in range(YARDSTICK):
+        EVENT.validate_json(event.model_dump_json())
+    return time.thread_time() - began_s
+
+
+def cpu_s(drivers: set[int]) -> dict[str, float]:
+    """CPU seconds so far of the drivers, the server, the farm's registry and the rest of Ray."""
+    used = dict.fromkeys(("drivers", "server", "registry", "ray"), 0.0)
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            head, _, tail = path.read_text().rpartition(")")
+        except OSError:  # it has ended
+            continue
+        pid, _, name = head.partition(" (")
+        ticks = [int(field) for field in tail.split()[11:15]]
+        if int(pid) in drivers:
+            used["drivers"] += sum(ticks[:2])
+        elif name == "postgres":
+            used["server"] += sum(ticks)  # with those of its children that have ended
+        elif name.startswith("ray::Registry"):
+            used["registry"] += sum(ticks[:2])
+        elif int(pid) != os.getpid():
+            used["ray"] += sum(ticks[:2])
+    return {part: ticks / TICKS_PER_S for part, ticks in used.items()}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What had happened at some time."""
+
+    at_s: float
+    considered: int
+    cpu_s: dict[str, float]
+    driver_mb: float
+    yardstick_s: float
+    """Mean since the last mark."""
+
+    @classmethod
+    def now(cls, drivers: set[int], yardsticks_s: Sequence[float]) -> Mark:
+        pages = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in drivers]
+        return cls(
+            time.monotonic(),
+            sum(counters.considered),
+            cpu_s(drivers),
+            max(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20,
+            fmean(yardsticks_s),
+        )
+
+    def cpu_ms_per_candidate(self, since: Mark) -> dict[str, float]:
+        count = self.considered - since.considered
+        return {part: 1e3 * (self.cpu_s[part] - since.cpu_s[part]) / count for part in self.cpu_s}
+
+
+@dataclass(frozen=True)
+class Hungry:
+    """Jobs that each search had run on slots at some time while none had ended."""
+
+    at_s: float
+    jobs: list[int]
+
+
+def watch(
+    drivers: set[int], candidates: int, done: threading.Event
+) -> tuple[list[Mark], list[Hungry]]:
+    """Return marks at each tenth of the candidates, and the first and last time all were hungry."""
+    event = next(event for event in example_history()[0] if isinstance(event, Forecasted))
+    marks: list[Mark] = []
+    hungry: list[Hungry] = []
+    yardsticks_s: list[float] = []
+    while not done.wait(0.5) and len(marks) <= TENTHS:
+        yardsticks_s.append(yardstick_s(event))
+        jobs = list(counters.on_slots)
+        if min(jobs) == 0:
+            continue  # some have not begun
+        if not any(counters.ended):
+            hungry = [*hungry[:1], Hungry(time.monotonic(), jobs)]
+        if sum(counters.considered) >= candidates * len(marks) / TENTHS:
+            marks.append(Mark.now(drivers, yardsticks_s))
+            yardsticks_s.clear()
+            print(progress(marks), file=sys.stderr, flush=True)
+    return marks, hungry
+
+
+def progress(marks: list[Mark]) -> str:
+    """What has happened up to the last mark, as a line."""
+    mark = marks[-1]
+    line = f"{mark.considered:>9,} candidates, {sum(counters.on_slots):,} jobs"
+    if len(marks) < 2:
+        return line
+    per_s = (mark.considered - marks[-2].considered) / (mark.at_s - marks[-2].at_s)
+    cost = mark.cpu_ms_per_candidate(marks[-2])
+    shown = ", ".join(f"{part} {ms:.2f}" for part, ms in cost.items())
+    line += f", {sum(counters.cached):,} cached, {per_s:.0f} a second; CPU ms each: {shown}"
+    return f"{line}; yardstick {1e3 * mark.yardstick_s:.2f} ms; {mark.driver_mb:.0f} MB"
+
+
+# -------------------------------------------------------------------------------------- the judge
+
+
+def judge_store(server: Server, url: str) -> dict[str, Any]:
+    """What the store holds: candidates, repeats and bytes."""
+    with server.connect(url.partition("@/")[2].partition("?")[0]) as connection:
+
+        def one(query: str) -> Any:
+            row = connection.execute(query.encode()).fetchone()
+            assert row is not None
+            return row[0]
+
+        measured = (
+            "SELECT CAST(payload AS json) #>> '{measurement,kernel_id}' AS kernel FROM events "
+            "WHERE kind = 'measured' AND CAST(payload AS json) ->> 'purpose' = 'search' "
+            "AND CAST(payload AS json) ->> 'cached' = "
+        )
+        repeated = f"SELECT kernel FROM ({measured}'false') m GROUP BY kernel HAVING count(*) > 1"
+        candidates = one("SELECT count(*) FROM candidates")
+        return {
+            "searches": one("SELECT count(*) FROM runs"),
+            "candidates": candidates,
+            "kernels": one("SELECT count(*) FROM kernels"),
+            "measured": one(f"SELECT count(*) FROM ({measured}'false') m"),
+            "repeats_measured": one(f"SELECT count(*) FROM ({repeated}) r"),
+            "repeats_cached": one(f"SELECT count(*) FROM ({measured}'true') m"),
+            "bytes_per_candidate": one("SELECT pg_database_size(current_database())") / candidates,
+            "wal_bytes_per_candidate": int(one("SELECT wal_bytes FROM pg_stat_wal")) / candidates,
+            "commits_per_candidate": one(
+                "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+            )
+            / candidates,
+        }
+
+
+def judge_marks(marks: list[Mark], hungry: list[Hungry]) -> dict[str, Any]:
+    """Cost of the first and the last tenth, and the fair share."""
+    first, last = marks[1].cpu_ms_per_candidate(marks[0]), marks[-1].cpu_ms_per_candidate(marks[-2])
+    growth = (last["drivers"] + last["server"]) / (first["drivers"] + first["server"])
+    began, ended = hungry[0], hungry[-1]
+    jobs = [after - before for before, after in zip(began.jobs, ended.jobs, strict=True)]
+    passed_s = marks[-1].at_s - marks[0].at_s
+    registry_s = marks[-1].cpu_s["registry"] - marks[0].cpu_s["registry"]
+    return {
+        "cost_growth": growth * marks[1].yardstick_s / marks[-1].yardstick_s,
+        "cost_growth_as_measured": growth,
+        "fair_share": max(abs(count - fmean(jobs)) for count in jobs) / fmean(jobs),
+        "cpu_ms_first_tenth": first,
+        "cpu_ms_last_tenth": last,
+        "hungry_jobs": [min(jobs), max(jobs)],
+        "hungry_utilisation": sum(jobs) * JOB_S / (SLOTS * (ended.at_s - began.at_s)),
+        "candidates_per_s": (marks[-1].considered - marks[0].considered) / passed_s,
+        "registry_cores": registry_s / passed_s,
+        "driver_mb": [marks[1].driver_mb, marks[-1].driver_mb],
+    }
+
+
+def inside(options: Any) -> None:
+    searches, each = options.searches, options.candidates // options.searches
+    problem = problem_for(options.candidates)
+    shared = Counters.of(searches)
+    share_counters(shared)
+    place = tempfile.TemporaryDirectory(prefix="farm-scale-")
+    with place as folder, running(durable=True, **SETTINGS) as server:
+        url = server.database()
+        start_node(Path(folder), "node", SLOTS, head=True)
+        context = multiprocessing.get_context("spawn")
+        processes = min(DRIVERS, searches)
+        done = threading.Event()
+        with ProcessPoolExecutor(processes, context, share_counters, (shared,)) as pool:
+            groups = [range(first, searches, processes) for first in range(processes)]
+            drives = [pool.submit(drive, group, url, problem, each) for group in groups]
+            drivers = set(pool._processes or {})
+            threading.Thread(target=_await, args=(drives, done), daemon=True).start()
+            shared.ready.wait()
+            print(f"{searches} searches begin", file=sys.stderr, flush=True)
+            marks, hungry = watch(drivers, each * searches, done)
+            for each_drive in drives:
+                each_drive.result()
+        result = judge_store(server, url) | judge_marks(marks, hungry)
+    report(rounded({**result, "slots": SLOTS, "drivers": processes}), options, "ray", "psycopg")
+
+
+def _await(drives: Sequence[Future[None]], done: threading.Event) -> None:
+    for drive in drives:
+        drive.exception()
+    done.set()
+
+
+def main() -> None:
+    parser = bench_parser(__doc__, quick="10 searches and 50,000 candidates")
+    parser.add_argument("--searches", type=int, help="number of searches; by default 100")
+    parser.add_argument("--candidates", type=int, help="of all searches; by default 1,000,000")
+    options = parser.parse_args()
+    options.searches = options.searches or (10 if options.quick else 100)
+    options.candidates = options.candidates or (50_000 if options.quick else 1_000_000)
+    if os.getuid() != 0:
+        cannot_run("needs root, to start the cluster in a network of its own")
+    if "KERNELCAST_INSIDE" not in os.environ:
+        raise SystemExit(run_inside([sys.executable, *sys.argv], ENVIRONMENT))
+    inside(options)
+
+
+if __name__ == "__main__":
+    main()
