@@ -7,10 +7,10 @@ their own, with the default forecaster, strategy `puct` and policy `top_k`, whic
 candidates. A measurement sleeps. It needs root, for a network of its own.
 
 `cost_growth`: CPU of drivers and server per candidate in the last tenth of all candidates, divided
-by that in the first, both relative to the CPU that work which is always the same takes at that
-time: neighbours slow a shared machine. `repeats_measured`: kernels that two searches have measured, for want of the
-cache; `repeats_cached`: results that the cache served. `fair_share`: the largest deviation of a
-search's measurements from the mean, while all of them are hungry.
+by that in the first; both are relative to the CPU that some fixed work takes at that time, because
+neighbours slow a shared machine. `repeats_measured`: kernels that two searches have measured, for
+want of the cache; `repeats_cached`: results that the cache served. `fair_share`: the largest
+deviation of a search's jobs from the mean, while all searches are hungry.
 
     python bench/farm_scale.py [--quick] [--searches N] [--candidates N] [--out JSON]
 """
@@ -66,7 +66,11 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
 }
 # A server of its size: the settings of tests are for small stores.
-SETTINGS = {"max_connections": 500, "shared_buffers": "1GB", "max_wal_size": "8GB"}
+SETTINGS: dict[str, str | int] = {
+    "max_connections": 500,
+    "shared_buffers": "1GB",
+    "max_wal_size": "8GB",
+}
 
 
 def problem_for(candidates: int) -> Problem:
@@ -94,8 +98,8 @@ class Counters:
     @classmethod
     def of(cls, searches: int) -> Counters:
         context = multiprocessing.get_context("spawn")
-        arrays = [context.RawArray("q", searches) for _ in range(4)]
-        return cls(*arrays, ready=context.Barrier(searches + 1))
+        considered, on_slots, cached, ended = (context.RawArray("q", searches) for _ in range(4))
+        return cls(considered, on_slots, cached, ended, context.Barrier(searches + 1))
 
 
 counters: Counters
@@ -233,12 +237,10 @@ def watch(
     marks: list[Mark] = []
     hungry: list[Hungry] = []
     yardsticks_s: list[float] = []
-    while not done.wait(0.5) and len(marks) <= TENTHS:
+    while len(marks) <= TENTHS and not done.wait(0.5):
         yardsticks_s.append(yardstick_s(event))
         jobs = list(counters.on_slots)
-        if min(jobs) == 0:
-            continue  # some have not begun
-        if not any(counters.ended):
+        if min(jobs) > 0 and not any(counters.ended):
             hungry = [*hungry[:1], Hungry(time.monotonic(), jobs)]
         if sum(counters.considered) >= candidates * len(marks) / TENTHS:
             marks.append(Mark.now(drivers, yardsticks_s))

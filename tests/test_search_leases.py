@@ -9,7 +9,10 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
+from kernelcast import search as search_module
+from kernelcast import tables
 from kernelcast.errors import SetupError, StaleLease, StoreError
 from kernelcast.events import Leased, Lost, Quarantined, Settled
 from kernelcast.farm.local import LocalFarm
@@ -76,6 +79,35 @@ def test_a_kernel_that_ends_two_workers_is_quarantined(store: Store) -> None:
     assert state.quarantined == state.failures["crash"] == len(attempts) > 0
     again = start(store, make_parts(MeasureAll(pool_size=4), farm=LosingFarm(loses)), name="y")
     assert again.run(Budget(candidates=15)).state.quarantined == 0, "other runs do not run it"
+
+
+def test_a_job_that_waits_long_for_its_slot_keeps_its_claim(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With more searches than slots, a slot may come after the claim would have run out."""
+
+    class LateFarm(LocalFarm):
+        def submit(self, problem: Problem, job: Job) -> Future[Outcome]:
+            if job.purpose != "search":
+                return super().submit(problem, job)
+            future: Future[Outcome] = Future()
+            threading.Thread(target=self._wait, args=(problem, job, future), daemon=True).start()
+            return future
+
+        def _wait(self, problem: Problem, job: Job, future: Future[Outcome]) -> None:
+            with Store.open(location) as other:
+                claim = sa.select(tables.claims.c.expires_at)
+                first_s = last_s = None
+                while first_s is None or last_s == first_s:
+                    with other.connect() as connection:
+                        last_s = connection.scalar(claim)
+                    first_s = last_s if first_s is None else first_s
+            future.set_result(super().submit(problem, job).result())
+
+    monkeypatch.setattr(search_module, "_RENEWAL_S", 0.01)
+    with Store.open(location) as store:
+        parts = make_parts(farm=LateFarm(SyntheticBackend()))
+        assert start(store, parts).run(Budget(measurements=2)).state.measured == 2
 
 
 def test_a_seed_kernel_that_ends_its_workers_is_a_broken_set_up(store: Store) -> None:

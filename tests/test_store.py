@@ -479,6 +479,9 @@ def test_a_kernel_is_claimed_by_one_run_at_a_time(store: Store) -> None:
     assert not second.is_claimed(key)
     assert claim(second, lease_s=-1.0)
     assert not first.is_claimed(key), "a claim that has run out counts no more"
+    second.renew_claims(60.0)
+    assert first.is_claimed(key)
+    second.renew_claims(-1.0)
     assert claim(first)
 
 

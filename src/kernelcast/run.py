@@ -251,6 +251,16 @@ class Run:
         with self.store.connect() as connection:
             return connection.scalar(query) is not None
 
+    def renew_claims(self, lease_s: float) -> None:
+        """Let what this run has claimed and not yet measured be claimed for longer."""
+        mine = tables.claims.update().where(tables.claims.c.run_id == self._id)
+
+        def write() -> None:
+            with self.store.engine.begin() as connection:
+                connection.execute(mine.values(expires_at=time.time() + lease_s))
+
+        self.store.patiently(write)
+
     def _create(self, connection: sa.Connection) -> int:
         insert = tables.runs.insert().values(name=self.name, created_at=time.time())
         key = connection.execute(insert).inserted_primary_key

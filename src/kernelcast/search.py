@@ -36,6 +36,7 @@ from kernelcast.types import Budget, Job, Kernel, Loss, Measurement, Problem, Re
 
 INTERRUPTED = "interrupted"
 _CLAIM_POLL_S = 0.5
+_RENEWAL_S = 15.0  # between two renewals of the claims of jobs that wait for a slot
 _AHEAD_PER_RESULT = 4.0  # jobs that wait in front of the slots, for each result in one turn
 _MOST_AHEAD = 2  # jobs that wait for each slot
 _TURNS = 5.0  # over which the number of results in a turn is averaged
@@ -99,6 +100,7 @@ class Search:
         self._jobs: dict[str, Job] = {}
         self._adopted: dict[Future[Measurement | Loss], Job] = {}
         self._claimed: dict[str, float] = {}  # kernels that other runs measure: when to look again
+        self._renewed_s = time.monotonic()
         self._forecasting: set[str] = set()
         self._repairing: set[str] = set()
         self._awaited_proposals = 0
@@ -406,9 +408,10 @@ class Search:
                     _in_background(future, work, daemon=True)
                 if not tasks and not self._claimed:
                     break
-                pause_s = _CLAIM_POLL_S if self._claimed else None
+                pause_s = _CLAIM_POLL_S if self._claimed else _RENEWAL_S
                 if not tasks:
                     time.sleep(_CLAIM_POLL_S)
+                self._renew_claims()
                 finished, _ = wait(tasks, pause_s, return_when=FIRST_COMPLETED)
                 for future in finished:
                     tasks.pop(future)(future.result())
@@ -498,10 +501,20 @@ class Search:
         )
         claims = []
         if purpose == "search" and self.spec.reuse:
-            lease_s = 2.0 * spend.get(Resource.DEVICE_S, 0.0) + 60.0
-            claims.append(KernelClaim(self._cache_key(key), entry, lease_s))
+            claims.append(KernelClaim(self._cache_key(key), entry, self._claim_s()))
         self.log.stage([leased], claims=claims)
         return self._job(leased)
+
+    def _claim_s(self) -> float:
+        """Return the seconds for which a claim holds unless it is renewed."""
+        return 2.0 * self.parts.farm.quote(self.problem).get(Resource.DEVICE_S, 0.0) + 60.0
+
+    def _renew_claims(self) -> None:
+        """Keep other runs from measuring what this one has queued: a slot may come late."""
+        now_s = time.monotonic()
+        if self.spec.reuse and self._jobs and now_s - self._renewed_s >= _RENEWAL_S:
+            self._renewed_s = now_s
+            self.log.renew_claims(self._claim_s())
 
     def _job(self, leased: events.Leased) -> Job:
         job = Job(

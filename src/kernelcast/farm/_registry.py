@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -344,15 +344,8 @@ class Registry:
         """
         slots = [slot for slot in self._usable(device) if not slot.ending]
         wants = {k: s.wanted for k, s in sorted(self._sessions.items()) if s.device == device}
-        due = dict.fromkeys(wants, 0)
-        turn = int(now / _TURN_S) % max(len(wants), 1)
-        order = [*list(wants)[turn:], *list(wants)[:turn]]
-        left = len(slots)
-        while left and any(due[key] < wants[key] for key in order):
-            for key in order:
-                if left and due[key] < wants[key]:
-                    due[key] += 1
-                    left -= 1
+        due = fair_shares(wants, len(slots), turn=int(now / _TURN_S))
+        order = list(due)
         held: dict[int, list[_Slot]] = {key: [] for key in wants}
         for slot in slots:
             if slot.session in held:
@@ -370,6 +363,23 @@ class Registry:
         claims = [key for key in order for _ in range(due[key] - len(held[key]))]
         for key, slot in zip(claims, free, strict=False):
             slot.session = key
+
+
+def fair_shares(wants: Mapping[int, int], slots: int, turn: int) -> dict[int, int]:
+    """Return how many slots each session is due, the first of this turn first.
+
+    A turn begins where the last one had no slot left, so that none waits for long if there are more
+    sessions than slots.
+    """
+    keys = list(wants)
+    first = turn * slots % max(len(keys), 1)
+    due = dict.fromkeys([*keys[first:], *keys[:first]], 0)
+    while slots and any(due[key] < wants[key] for key in due):
+        for key in due:
+            if slots and due[key] < wants[key]:
+                due[key] += 1
+                slots -= 1
+    return due
 
 
 def _reap(node: str, index: int) -> None:
