@@ -23,6 +23,10 @@ DEVICE = "kernelcast-device"
 SHARED = "kernelcast-shared"
 """The Ray label that says how many slots of a node share a process; for slots that only wait."""
 NAME = "registry"
+BEAT_S = 0.25
+"""Between two messages of a driver to the registry, if there are few drivers."""
+_BEATS_PER_S = 100  # messages of all drivers together, but for urgent ones
+_SLOWEST_BEAT_S = 3.0
 _SILENCE_S = 15.0  # after which a driver's slots are given to others
 _TURN_S = 5.0  # after which slots that cannot be divided evenly pass on
 _NODES_S = 1.0  # between two looks at the cluster's nodes
@@ -42,13 +46,14 @@ class Grant(NamedTuple):
 
     `slots`: those that it may use. `leave`: those that it gives back when their work has ended.
     `ended`: those of its lost slots whose process is dead, and whether their node is alive.
-    `share`: the number of slots that it may count on.
+    `share`: the number of slots that it may count on. `beat_s`: the time to its next message.
     """
 
     slots: list[Handle]
     leave: set[str]
     ended: dict[str, bool]
     share: int
+    beat_s: float
 
 
 @dataclass(eq=False)
@@ -152,6 +157,7 @@ class Registry:
             leave=set(holding) - keep,
             ended={k: k.split(".")[0] in self._nodes for k in lost if k not in self._slots},
             share=self._share(device, session),
+            beat_s=min(max(BEAT_S, len(self._sessions) / _BEATS_PER_S), _SLOWEST_BEAT_S),
         )
 
     def leave(self, session: int) -> None:

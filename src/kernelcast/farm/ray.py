@@ -22,7 +22,7 @@ from typing import Any
 from kernelcast.errors import SetupError, import_extra
 from kernelcast.events import ComponentSpec
 from kernelcast.farm import _credentials, _registry
-from kernelcast.farm._registry import Grant, Handle
+from kernelcast.farm._registry import BEAT_S, Grant, Handle
 from kernelcast.farm._slot import CANCELLED, CONTROL, Method, Order, Place, Unknown, built
 from kernelcast.protocols import Backend
 from kernelcast.types import (
@@ -37,7 +37,6 @@ from kernelcast.types import (
     Spend,
 )
 
-_BEAT_S = 0.25  # between two messages to the registry
 _MEMORY_S = 5.0  # for which a driver says that it could use the slots that it used
 _QUICK_S = 2.0  # a slot whose jobs are quicker than this is sent the next one ahead
 _KEEP_S = 5.0  # after which a driver is thought to have stored a result
@@ -123,6 +122,7 @@ class RayFarm:
         self._used: deque[tuple[float, int]] = deque()
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._asked_s = 0.0
+        self._beat_s = BEAT_S
         self._asking = self._closing = self._urgent = False
         self._share: int = self._get(self._registry.sync, *self._message()).share
         self._pump = threading.Thread(target=self._run, name="ray-farm", daemon=True)
@@ -234,12 +234,12 @@ class RayFarm:
                         f"the registry of the Ray cluster does not answer ({error}): look at the "
                         "head node, or start the cluster again"
                     ) from error
-                time.sleep(_BEAT_S)
+                time.sleep(BEAT_S)
 
     def _run(self) -> None:
         while not (self._closing and not any(held.works for held in self._held.values())):
             try:
-                self._inbox.get(timeout=_BEAT_S)()
+                self._inbox.get(timeout=self._beat_s)()
                 while True:
                     self._inbox.get_nowait()()
             except queue.Empty:
@@ -251,7 +251,7 @@ class RayFarm:
     def _beat(self) -> None:
         """Lose the work whose lease has run out, and ask the registry for slots."""
         now = time.monotonic()
-        if self._asking or (now - self._asked_s < _BEAT_S and not self._urgent):
+        if self._asking or (now - self._asked_s < self._beat_s and not self._urgent):
             return
         for held in self._held.values():
             if held.works and not held.lost and now - held.since_s > self._lease(held.works[0]):
@@ -289,7 +289,7 @@ class RayFarm:
         if ended.exception() is not None:
             return  # the registry is being started again
         grant: Grant = ended.result()
-        self._share = grant.share
+        self._share, self._beat_s = grant.share, grant.beat_s
         for key, node_lives in grant.ended.items():
             self._bury(self._held.pop(key), node_lives=node_lives)
         for handle in grant.slots:
