@@ -7,10 +7,9 @@ their own, with the default forecaster, strategy `puct` and policy `top_k`, whic
 candidates. A measurement sleeps. It needs root, for a network of its own.
 
 `cost_growth`: CPU of drivers and server per candidate in the last tenth of all candidates, divided
-by that in the first; both are relative to the CPU that some fixed work takes at that time, because
-neighbours slow a shared machine. `repeats_measured`: kernels that two searches have measured, for
-want of the cache; `repeats_cached`: results that the cache served. `fair_share`: the largest
-deviation of a search's jobs from the mean, while all searches are hungry.
+by that in the first. `repeats_measured`: kernels that two searches have measured, for want of the
+cache; `repeats_cached`: results that the cache served. `fair_share`: the largest deviation of a
+search's jobs from the mean, while all searches are hungry.
 
     python bench/farm_scale.py [--quick] [--searches N] [--candidates N] [--out JSON]
 """
@@ -28,6 +27,7 @@ import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -35,7 +35,7 @@ from typing import Any
 from _result import bench_parser, cannot_run, report, rounded
 from farm_throughput import PORT, SleepingBackend, start_node
 from kernelcast.errors import import_extra
-from kernelcast.events import EVENT, Event, Forecasted, Measured, Proposed, RunEnded, RunSpec
+from kernelcast.events import Event, Measured, Proposed, RunEnded, RunSpec
 from kernelcast.farm._registry import connect
 from kernelcast.farm.ray import RayFarm
 from kernelcast.forecasters import TreesForecaster
@@ -45,7 +45,7 @@ from kernelcast.proposers import TemplateProposer
 from kernelcast.search import Search
 from kernelcast.store import Store
 from kernelcast.strategies import Puct
-from kernelcast.testing import example_history, synthetic_problem
+from kernelcast.testing import synthetic_problem
 from kernelcast.types import Budget, Problem, Template
 
 sys.path.append(str(Path(__file__).parents[1]))  # a script sees its own folder, not the tests
@@ -57,7 +57,7 @@ POOL, MEASURED_PER_POOL = 100, 4
 PARAMETERS = "ABCDEFG"
 SPACE_PER_CANDIDATE = 2  # the more kernels there are for each candidate, the rarer are repeats
 TENTHS = 10
-YARDSTICK = 100  # events
+PARTS = ("drivers", "server", "registry", "ray")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 ENVIRONMENT = {
     "KERNELCAST_INSIDE": "1",
@@ -162,20 +162,9 @@ def drive(numbers: Sequence[int], url: str, problem: Problem, candidates: int) -
 # ------------------------------------------------------------------------------------ the watcher
 
 
-def yardstick_s(event: Event) -> float:
-    """CPU seconds of work like the loop's, which is the same each time.
-
-    The neighbours of a shared machine slow it as much as the searches.
-    """
-    began_s = time.thread_time()
-    for _ in range(YARDSTICK):
-        EVENT.validate_json(event.model_dump_json())
-    return time.thread_time() - began_s
-
-
 def cpu_s(drivers: set[int]) -> dict[str, float]:
     """CPU seconds so far of the drivers, the server, the farm's registry and the rest of Ray."""
-    used = dict.fromkeys(("drivers", "server", "registry", "ray"), 0.0)
+    used = dict.fromkeys(PARTS, 0.0)
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             head, _, tail = path.read_text().rpartition(")")
@@ -202,18 +191,15 @@ class Mark:
     considered: int
     cpu_s: dict[str, float]
     driver_mb: float
-    yardstick_s: float
-    """Mean since the last mark."""
 
     @classmethod
-    def now(cls, drivers: set[int], yardsticks_s: Sequence[float]) -> Mark:
+    def now(cls, drivers: set[int]) -> Mark:
         pages = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in drivers]
         return cls(
             time.monotonic(),
             sum(counters.considered),
             cpu_s(drivers),
             max(pages) * os.sysconf("SC_PAGE_SIZE") / 2**20,
-            fmean(yardsticks_s),
         )
 
     def cpu_ms_per_candidate(self, since: Mark) -> dict[str, float]:
@@ -233,18 +219,14 @@ def watch(
     drivers: set[int], candidates: int, done: threading.Event
 ) -> tuple[list[Mark], list[Hungry]]:
     """Return marks at each tenth of the candidates, and the first and last time all were hungry."""
-    event = next(event for event in example_history()[0] if isinstance(event, Forecasted))
     marks: list[Mark] = []
     hungry: list[Hungry] = []
-    yardsticks_s: list[float] = []
     while len(marks) <= TENTHS and not done.wait(0.5):
-        yardsticks_s.append(yardstick_s(event))
         jobs = list(counters.on_slots)
         if min(jobs) > 0 and not any(counters.ended):
             hungry = [*hungry[:1], Hungry(time.monotonic(), jobs)]
         if sum(counters.considered) >= candidates * len(marks) / TENTHS:
-            marks.append(Mark.now(drivers, yardsticks_s))
-            yardsticks_s.clear()
+            marks.append(Mark.now(drivers))
             print(progress(marks), file=sys.stderr, flush=True)
     return marks, hungry
 
@@ -259,7 +241,7 @@ def progress(marks: list[Mark]) -> str:
     cost = mark.cpu_ms_per_candidate(marks[-2])
     shown = ", ".join(f"{part} {ms:.2f}" for part, ms in cost.items())
     line += f", {sum(counters.cached):,} cached, {per_s:.0f} a second; CPU ms each: {shown}"
-    return f"{line}; yardstick {1e3 * mark.yardstick_s:.2f} ms; {mark.driver_mb:.0f} MB"
+    return f"{line}; {mark.driver_mb:.0f} MB a driver"
 
 
 # -------------------------------------------------------------------------------------- the judge
@@ -299,18 +281,17 @@ def judge_store(server: Server, url: str) -> dict[str, Any]:
 
 def judge_marks(marks: list[Mark], hungry: list[Hungry]) -> dict[str, Any]:
     """Cost of the first and the last tenth, and the fair share."""
-    first, last = marks[1].cpu_ms_per_candidate(marks[0]), marks[-1].cpu_ms_per_candidate(marks[-2])
-    growth = (last["drivers"] + last["server"]) / (first["drivers"] + first["server"])
+    tenths = [mark.cpu_ms_per_candidate(since) for since, mark in pairwise(marks)]
+    costs_ms = [tenth["drivers"] + tenth["server"] for tenth in tenths]
     began, ended = hungry[0], hungry[-1]
     jobs = [after - before for before, after in zip(began.jobs, ended.jobs, strict=True)]
     passed_s = marks[-1].at_s - marks[0].at_s
     registry_s = marks[-1].cpu_s["registry"] - marks[0].cpu_s["registry"]
     return {
-        "cost_growth": growth * marks[1].yardstick_s / marks[-1].yardstick_s,
-        "cost_growth_as_measured": growth,
+        "cost_growth": costs_ms[-1] / costs_ms[0],
         "fair_share": max(abs(count - fmean(jobs)) for count in jobs) / fmean(jobs),
-        "cpu_ms_first_tenth": first,
-        "cpu_ms_last_tenth": last,
+        "cpu_ms_per_candidate": {part: fmean(tenth[part] for tenth in tenths) for part in PARTS},
+        "cpu_ms_by_tenth": costs_ms,
         "hungry_jobs": [min(jobs), max(jobs)],
         "hungry_utilisation": sum(jobs) * JOB_S / (SLOTS * (ended.at_s - began.at_s)),
         "candidates_per_s": (marks[-1].considered - marks[0].considered) / passed_s,
