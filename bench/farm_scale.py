@@ -36,7 +36,7 @@ from _result import bench_parser, cannot_run, report, rounded
 from farm_throughput import PORT, SleepingBackend, start_node
 from kernelcast.errors import import_extra
 from kernelcast.events import Event, Measured, Proposed, RunEnded, RunSpec
-from kernelcast.farm._registry import connect
+from kernelcast.farm._registry import Handle, Registry, _Slot, connect
 from kernelcast.farm.ray import RayFarm
 from kernelcast.forecasters import TreesForecaster
 from kernelcast.parts import Parts
@@ -300,6 +300,39 @@ def judge_marks(marks: list[Mark], hungry: list[Hungry]) -> dict[str, Any]:
     }
 
 
+class StillRegistry(Registry):
+    """A registry with so many slots, without a cluster."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__()
+        for index in range(slots):
+            key = f"node.{index}"
+            self._slots[key] = _Slot(Handle(key, "node", None, key), key, "device", "node", index)
+
+    def _look(self) -> None:
+        self._looked_s = math.inf
+
+    def _check(self, slot: _Slot, limit_s: float = math.inf) -> None:
+        """Find each slot free at once."""
+
+
+def beat_ms(slots: int, sessions: int = 100) -> float:
+    """CPU milliseconds of the registry for one message of a driver that holds its share."""
+    registry = StillRegistry(slots)
+    holding: dict[int, list[str]] = {key: [] for key in range(1, sessions + 1)}
+
+    def round_of_beats() -> None:
+        for key, held in holding.items():
+            grant = registry.sync(key, "device", slots, held, [], 60.0)
+            holding[key] = [slot.id for slot in grant.slots]
+
+    for _ in range(3):  # in the first ones, the slots find their sessions
+        round_of_beats()
+    began_s = time.thread_time()
+    round_of_beats()
+    return 1e3 * (time.thread_time() - began_s) / sessions
+
+
 def inside(options: Any) -> None:
     searches, each = options.searches, options.candidates // options.searches
     problem = problem_for(options.candidates)
@@ -323,7 +356,13 @@ def inside(options: Any) -> None:
             for each_drive in drives:
                 each_drive.result()
         result = judge_store(server, url) | judge_marks(marks, hungry)
-    report(rounded({**result, "slots": SLOTS, "drivers": processes}), options, "ray", "psycopg")
+    result |= {
+        "slots": SLOTS,
+        "drivers": processes,
+        "job_s": JOB_S,
+        "beat_ms_by_slots": {str(slots): beat_ms(slots) for slots in (64, 1_000, 10_000)},
+    }
+    report(rounded(result), options, "ray", "psycopg")
 
 
 def _await(drives: Sequence[Future[None]], done: threading.Event) -> None:

@@ -28,7 +28,7 @@ BEAT_S = 0.25
 _BEATS_PER_S = 100  # messages of all drivers together, but for urgent ones
 _SLOWEST_BEAT_S = 3.0
 _SILENCE_S = 15.0  # after which a driver's slots are given to others
-_TURN_S = 5.0  # after which slots that cannot be divided evenly pass on
+_TURN_S = 20.0  # after which slots that cannot be divided evenly pass on
 _NODES_S = 1.0  # between two looks at the cluster's nodes
 
 
