@@ -52,7 +52,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # a script sees its own folder,
 from tests.own_network import HOST, run_inside
 from tests.postgres import Server, running
 
-SLOTS, DRIVERS, JOB_S = 64, 5, 5.0
+SLOTS, DRIVERS, JOB_S = 64, 5, 4.0
 POOL, MEASURED_PER_POOL = 100, 4
 PARAMETERS = "ABCDEFG"
 SPACE_PER_CANDIDATE = 2  # the more kernels there are for each candidate, the rarer are repeats
