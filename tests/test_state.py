@@ -19,6 +19,7 @@ from kernelcast.events import (
     Measured,
     Proposed,
     Reserved,
+    Retracted,
     RunEnded,
     RunSpec,
     RunStarted,
@@ -45,6 +46,7 @@ from kernelcast.types import (
     FailureKind,
     Forecast,
     Measurement,
+    Purpose,
     Resource,
 )
 
@@ -139,13 +141,13 @@ def test_the_example_adds_up() -> None:
     assert state.events == len(events)
     assert state.considered == 4 == state.dropped + state.trusted + state.measured
     assert (state.duplicates, state.requests, state.expansions) == (1, 3, 5)
-    assert (state.audited, state.confirmations, state.forecasts) == (1, 1, 4)
+    assert (state.audited, state.confirmations, state.forecasts) == (1, 2, 4)
     assert set(state.archive) == {SEED.id, trusted.id, audited.id, best.id}
     assert state.incumbent.kernel_id == best.id
     assert state.incumbent.confirmed
     assert state.archive[trusted.id].origin == "forecast"
     # The lost attempt is charged at its reservation.
-    assert state.spent == {Resource.MEASUREMENTS: 2.0, Resource.DEVICE_S: pytest.approx(1.04)}
+    assert state.spent == {Resource.MEASUREMENTS: 2.0, Resource.DEVICE_S: pytest.approx(1.05)}
     assert (state.lost, state.quarantined, state.leases, state.losses) == (1, 1, {}, {})
     assert set(state.entries) == {"search-5"}
     assert state.ended is None
@@ -224,6 +226,53 @@ def test_a_confirmation_below_the_incumbent_changes_no_best() -> None:
     confirm(state, "lucky", 0.2)
     assert state.incumbent.kernel_id == "good"
     assert state.archive["lucky"].log2_speedup == 0.2
+
+
+def retract(state: State, key: str, purpose: Purpose) -> None:
+    event = Retracted(
+        entry="an entry",
+        kernel_id=key,
+        parent_id=SEED.id,
+        purpose=purpose,
+        device=FAKE_DEVICE.id,
+        reason="it drifts",
+    )
+    state.apply(event)
+
+
+def test_a_retracted_measurement_is_made_again() -> None:
+    state = begun()
+    search(state, "a", 1.0)
+    retract(state, "a", "search")
+    assert (set(state.archive), set(state.pending)) == ({SEED.id}, {"a"})
+    assert state.unconfirmed == {}
+    state.apply(Measured(measurement=measurement("a", 0.5), purpose="search"))
+    assert state.archive["a"].log2_speedup == 0.5
+    assert state.unconfirmed == {"a": 0.5}
+
+
+def test_a_retracted_confirmation_takes_the_best_away_until_the_next_one() -> None:
+    state = begun()
+    for key, log2_speedup in (("a", 1.0), ("b", 2.0)):
+        search(state, key, log2_speedup)
+        confirm(state, key, log2_speedup)
+    retract(state, "b", "search")
+    assert state.incumbent.kernel_id == "b", "the second measurement has replaced the first"
+    retract(state, "b", "confirmation")
+    assert state.incumbent.kernel_id == "a"
+    assert state.unconfirmed == {"b": 2.0}
+    confirm(state, "b", 1.5)
+    assert state.incumbent.kernel_id == "b"
+    retract(state, "b", "confirmation")
+    retract(state, "a", "confirmation")
+    assert state.incumbent.kernel_id == SEED.id
+
+
+def test_a_retracted_reference_is_measured_again() -> None:
+    state = begun()
+    state.apply(Measured(measurement=measurement(SEED.id, 0.0), purpose="reference"))
+    retract(state, SEED.id, "reference")
+    assert state.reference is None
 
 
 def test_what_is_slower_than_the_best_needs_no_confirmation() -> None:

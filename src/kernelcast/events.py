@@ -188,6 +188,21 @@ class Quarantined(Record):
     reason: str
 
 
+class Retracted(Record):
+    """A result is not believed any more, because its slot drifts or lies.
+
+    The kernel, a child of `parent_id`, is measured again.
+    """
+
+    kind: Literal["retracted"] = "retracted"
+    entry: str
+    kernel_id: str
+    parent_id: str
+    purpose: Purpose
+    device: str
+    reason: str
+
+
 class Voided(Record):
     """The entry cost nothing and is closed."""
 
@@ -197,7 +212,10 @@ class Voided(Record):
 
 
 class Measured(Record):
-    """A kernel was measured; a `confirmation` is the second, independent one of a new best."""
+    """A kernel was measured; a `confirmation` is the second, independent measurement.
+
+    New bests are confirmed, and a share of the others, to find nodes that lie.
+    """
 
     kind: Literal["measured"] = "measured"
     measurement: Measurement
@@ -232,6 +250,7 @@ Event = Annotated[
     | Voided
     | Lost
     | Quarantined
+    | Retracted
     | Measured
     | RunEnded,
     Field(discriminator="kind"),

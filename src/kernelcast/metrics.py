@@ -82,6 +82,7 @@ def search_families(run: str, state: State) -> Families:
         "confirmations": ("Second measurements of a new best.", state.confirmations),
         "candidates": ("Candidates considered.", state.considered),
         "lost": ("Attempts to measure that were lost.", state.lost),
+        "retracted": ("Results of slots that are not believed any more.", state.retracted),
         "quarantined": ("Kernels that ended several workers.", state.quarantined),
     }
     for name, (text, count) in counts.items():

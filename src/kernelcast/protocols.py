@@ -171,6 +171,10 @@ class Farm(Measuring, Protocol):
     def slots(self) -> int:
         """Number of jobs that run at once."""
 
+    @property
+    def others(self) -> tuple[Farm, ...]:
+        """Farms of other devices, which also measure what runs on this one; closed with it."""
+
     def inspect(self, problem: Problem, kernel: Kernel) -> Future[Evidence]:
         """Queue a kernel to be compiled only, as `Backend.inspect` does it."""
 
@@ -185,6 +189,12 @@ class Farm(Measuring, Protocol):
 
     def adopt(self, run: str) -> dict[str, Future[Measurement | Loss]]:
         """Return the jobs of a run that outlived the process that submitted them, by entry."""
+
+    def doubted(self) -> dict[str, str]:
+        """Return entries whose results are not believed any more, with the reasons; each once."""
+
+    def compare(self, first: Measurement, second: Measurement) -> None:
+        """Judge two nodes by what they measured of the same kernel."""
 
 
 class Callback(Protocol):

@@ -23,7 +23,7 @@ RIGHTS: dict[Duty, dict[str, str]] = {
         "entries": "SELECT, INSERT, UPDATE",
         "kernels": "SELECT, INSERT",
         "blobs": "SELECT, INSERT",
-        "measurements": "SELECT, INSERT",
+        "measurements": "SELECT, INSERT, DELETE",
         "claims": "SELECT, INSERT, UPDATE, DELETE",
         "alembic_version": "SELECT",
     },

@@ -27,6 +27,7 @@ from kernelcast.events import (
     Measured,
     Proposed,
     Reserved,
+    Retracted,
     RunStarted,
     Settled,
     Voided,
@@ -286,6 +287,13 @@ class Run:
                     ledger.close(event.entry, event.spend, event.lease)
                 case Voided():
                     ledger.close(event.entry, {}, event.lease)
+                case Retracted(purpose="search"):
+                    connection.execute(
+                        tables.measurements.delete().where(
+                            tables.measurements.c.kernel_id == event.kernel_id,
+                            tables.measurements.c.device_id == event.device,
+                        )
+                    )
                 case Measured(purpose="search", cached=False, measurement=measurement):
                     # A busy machine may have caused a timeout: other runs measure again.
                     failure = measurement.failure

@@ -28,7 +28,7 @@ from kernelcast.certainty import consult
 from kernelcast.errors import BudgetExceeded, SetupError
 from kernelcast.events import Event, RunSpec
 from kernelcast.parts import Parts, read_run
-from kernelcast.protocols import Callback
+from kernelcast.protocols import Callback, Farm
 from kernelcast.run import KernelClaim, Run
 from kernelcast.state import Pending, SentBack, State
 from kernelcast.store import DEFAULT_STORE, Store
@@ -41,6 +41,8 @@ _AHEAD_PER_RESULT = 4.0  # jobs that wait in front of the slots, for each result
 _MOST_AHEAD = 2  # jobs that wait for each slot
 _TURNS = 5.0  # over which the number of results in a turn is averaged
 _POOL_PER_SLOT = 2  # open candidates at the least, if there are several slots
+_REPEATED = 0.02  # of the measurements are made again on another node, to find nodes that lie
+_MOST_FIRST = 256  # first measurements that wait to be compared with a second one
 _POISON = 2  # workers that a kernel may end before it is quarantined
 _FRUITLESS_LIMIT = 30  # requests in a row without a new kernel, after which proposals are exhausted
 
@@ -115,6 +117,11 @@ class Search:
         self._results = 0
         self._results_per_turn = 0.0
         self._anchor_evidence: dict[str, types.Evidence] = {}
+        self._farms = {farm.device.id: farm for farm in (parts.farm, *parts.farm.others)}
+        self._doubted: dict[str, str] = {}
+        self._nodes: set[str] = set()
+        self._first: dict[str, Measurement] = {}  # to be compared with those of other nodes
+        self._repeats: list[str] = []
 
     # ------------------------------------------------------------------------- life of a run
 
@@ -246,10 +253,13 @@ class Search:
 
     def _adopt_jobs(self) -> None:
         """Take over the jobs that outlived the process that submitted them, by new leases."""
-        for entry, future in self.parts.farm.adopt(self.name).items():
+        adopted = [
+            (farm, *job) for farm in self._farms.values() for job in farm.adopt(self.name).items()
+        ]
+        for farm, entry, future in adopted:
             leased = self.state.leases.get(entry)
             if leased is None:
-                self.parts.farm.cancel(entry)
+                farm.cancel(entry)
                 continue
             leased = leased.model_copy(update={"lease": leased.lease + 1})
             self._stage([leased])
@@ -278,11 +288,13 @@ class Search:
     def _learn_history(self) -> None:
         """Teach the forecaster every measurement of the run again, as it was at that time."""
         state = State()
+        here = self.parts.farm.device.id
         observations = []
         for event in self.log.events():
             if isinstance(event, events.Measured) and event.purpose != "reference":
                 kernel = self._kernel(event.measurement.kernel_id)
-                observations.append(_observation(kernel, event, state))
+                if event.measurement.device_id == here:
+                    observations.append(_observation(kernel, event, state))
             state.apply(event)
         if observations:
             self.parts.forecaster.learn(observations)
@@ -293,7 +305,7 @@ class Search:
     def ask(self) -> Job | None:
         """Return the next measurement to make, reserved in the ledger; None if the run is over."""
         while True:
-            job = self._next_job()
+            job = self._next_job() or self._next_elsewhere()
             if job is None and self._stop is None and self._think(1, self._think_here):
                 continue
             self._commit()
@@ -345,7 +357,7 @@ class Search:
     def _quarantine(self, job: Job, loss: Loss) -> None:
         """Record a kernel that ended several workers as one that crashes."""
         reason = f"it ended {_POISON} workers, at last so: {loss.reason}"
-        farm = self.parts.farm
+        farm = self._farms[job.device]
         measurement = Measurement(
             kernel_id=job.kernel.id,
             problem_id=self.problem.id,
@@ -362,7 +374,7 @@ class Search:
     def _check_seed(self, job: Job, measurement: Measurement) -> None:
         if job.purpose == "reference" and measurement.failure is not None:
             raise SetupError(
-                f"the seed kernel of problem {self.problem.name!r} fails "
+                f"the seed kernel of problem {self.problem.name!r} fails on {job.device} "
                 f"({measurement.failure.kind}): {measurement.failure.message}"
             )
 
@@ -395,14 +407,17 @@ class Search:
         try:
             while True:
                 due: list[tuple[Future[Any], Callable[[], Any]]] = []
+                self._retract()
                 slots = self.parts.farm.slots  # a shared farm's number changes
                 room = slots + (slots if slow else self._jobs_ahead(slots))
                 jobs = self._next_jobs(room)
                 while self._stop is None and self._think(room - self._busy(), start):
                     jobs += self._next_jobs(room)
+                while (job := self._next_elsewhere()) is not None:
+                    jobs.append(job)
                 self._commit()
                 for job in self._give_way(jobs):
-                    future = self.parts.farm.submit(self.problem, job)
+                    future = self._farms[job.device].submit(self.problem, job)
                     tasks[future] = partial(self._settle_job, job)
                 for future, work in due:
                     _in_background(future, work, daemon=True)
@@ -448,7 +463,11 @@ class Search:
     def _busy(self) -> int:
         """Return the number of kernels that are measured or wait for it."""
         waiting = set(self.state.pending) - set(self._claimed)
-        return len({job.kernel.id for job in self._jobs.values()} | waiting)
+        return len(self._measuring(self.parts.farm.device.id) | waiting)
+
+    def _measuring(self, device: str) -> set[str]:
+        """Return the kernels whose jobs are under way on a device."""
+        return {job.kernel.id for job in self._jobs.values() if job.device == device}
 
     def _think_here(
         self, _concurrency: int, work: Callable[[], Any], done: Callable[[Any], None]
@@ -461,33 +480,66 @@ class Search:
     def _next_jobs(self, room: int) -> list[Job]:
         """Reserve measurements while there is room for them."""
         jobs: list[Job] = []
-        while len(self._jobs) < room and (job := self._next_job()) is not None:
+        under_way = sum(job.device == self.parts.farm.device.id for job in self._jobs.values())
+        while under_way + len(jobs) < room and (job := self._next_job()) is not None:
             jobs.append(job)
         return jobs
 
     def _next_job(self) -> Job | None:
         state = self.state
-        running = {job.kernel.id for job in self._jobs.values()}
-        quote = self.parts.farm.quote(self.problem)
-        # Reference and confirmations do not count as measurements.
-        device: dict[Resource, float] = {
-            name: cost for name, cost in quote.items() if name != Resource.MEASUREMENTS
-        }
+        running = self._measuring(self.parts.farm.device.id)
         if state.reference is None:
-            seed = state.incumbent.kernel_id
-            return None if running else self._reserve_job("reference", seed, device)
+            return None if running else self._reserve_job("reference", self._seed_kernel_id)
         for key in state.unconfirmed:
             overtaken = state.archive[key].log2_speedup <= state.incumbent.log2_speedup
             if key not in running and not overtaken:
-                return self._reserve_job("confirmation", key, device)
+                return self._reserve_job("confirmation", key)
         if self._stop is not None:
             return None
+        while self._repeats:
+            key = self._repeats.pop()
+            if key in self._first and key not in running:
+                return self._reserve_job("confirmation", key)
         for key in list(state.pending):
             if key not in running and not self._recall(key):
-                return self._reserve_job("search", key, quote)
+                return self._reserve_job("search", key)
         return None
 
-    def _reserve_job(self, purpose: types.Purpose, key: str, spend: Spend) -> Job | None:
+    def _next_elsewhere(self) -> Job | None:
+        """Reserve a measurement on another device that has a free slot."""
+        for farm in self.parts.farm.others:
+            running = self._measuring(farm.device.id)
+            other = self.state.elsewhere.get(farm.device.id)
+            if len(running) >= farm.slots:
+                continue
+            if other is None or other.reference is None:
+                if not running:
+                    return self._reserve_job("reference", self._seed_kernel_id, farm)
+                continue
+            for key, log2_speedup in other.unconfirmed.items():
+                if key not in running and log2_speedup > other.best_log2:
+                    return self._reserve_job("confirmation", key, farm)
+            waiting = [key for key in other.waiting if key not in running]
+            if waiting and self._stop is None:
+                fastest = max(waiting, key=other.waiting.__getitem__)
+                return self._reserve_job("search", fastest, farm)
+        return None
+
+    @property
+    def _seed_kernel_id(self) -> str:
+        assert self.state.started is not None
+        return self.state.started.seed_kernel_id
+
+    def _reserve_job(
+        self, purpose: types.Purpose, key: str, farm: Farm | None = None
+    ) -> Job | None:
+        farm = farm or self.parts.farm
+        # Reference and confirmations do not count as measurements.
+        spend: dict[Resource, float] = {
+            resource: cost
+            for resource, cost in farm.quote(self.problem).items()
+            if purpose == "search" or resource != Resource.MEASUREMENTS
+        }
         entry = self._reserve(purpose, spend)
         if entry is None:
             return None
@@ -497,10 +549,10 @@ class Search:
             attempt=self.state.losses.get(key, 0) + 1,
             purpose=purpose,
             kernel_id=key,
-            device=self.parts.farm.device.id,
+            device=farm.device.id,
         )
         claims = []
-        if purpose == "search" and self.spec.reuse:
+        if purpose == "search" and self.spec.reuse and farm is self.parts.farm:
             claims.append(KernelClaim(self._cache_key(key), entry, self._claim_s()))
         self.log.stage([leased], claims=claims)
         return self._job(leased)
@@ -526,6 +578,7 @@ class Search:
             attempt=leased.attempt,
             lease=leased.lease,
             device=leased.device,
+            avoid=self._first[first].node if (first := leased.kernel_id) in self._first else "",
         )
         self._jobs[job.entry] = job
         return job
@@ -580,6 +633,11 @@ class Search:
     ) -> None:
         """Record a measurement after the events `before`, and learn from it."""
         event = events.Measured(measurement=measurement, purpose=purpose, cached=cached)
+        if measurement.device_id != self.parts.farm.device.id:
+            self._stage([*before, event])
+            return
+        if measurement.slot and not cached:
+            self._compare(measurement, purpose)
         pending = _pending(event, self.state)
         if pending is not None:
             calibration = scoring.judge(
@@ -596,6 +654,57 @@ class Search:
             self.stop(f"stopped: the first {self.state.measured} measurements failed alike")
         if self.state.left(Resource.MEASUREMENTS) < 1:
             self.stop("budget spent: all measurements made")
+
+    def _compare(self, measurement: Measurement, purpose: types.Purpose) -> None:
+        """Keep a first measurement that another node repeats; give the farm both to compare."""
+        key, log2_speedup = measurement.kernel_id, measurement.log2_speedup
+        first = self._first.pop(key, None)
+        if purpose == "search":
+            self._nodes.add(measurement.node)
+            repeated = len(self._nodes) > 1 and self._seed(f"repeat {key}") < _REPEATED * 16**15
+            if repeated:
+                self._repeats.append(key)
+            best = self.state.incumbent.log2_speedup
+            if repeated or (log2_speedup is not None and log2_speedup > best):
+                self._first[key] = measurement
+            if len(self._first) > _MOST_FIRST:
+                del self._first[next(iter(self._first))]
+        elif first is not None and first.node != measurement.node:
+            self.parts.farm.compare(first, measurement)
+
+    def _retract(self) -> None:
+        """Withdraw the results that the farms do not believe any more."""
+        for farm in self._farms.values():
+            self._doubted |= farm.doubted()
+        open_entries = {entry for entry in self._doubted if entry in self.state.entries}
+        doubted = {e: reason for e, reason in self._doubted.items() if e not in open_entries}
+        if not doubted:
+            return
+        self._commit()
+        self._doubted = {entry: self._doubted[entry] for entry in open_entries}
+        leases: dict[str, events.Leased] = {}
+        parents: dict[str, str] = {}
+        for event in self.log.events("leased", "settled", "retracted", "proposed"):
+            match event:
+                case events.Leased() if event.entry in doubted:
+                    leases[event.entry] = event
+                case events.Settled(unknown=True) | events.Retracted():
+                    leases.pop(event.entry, None)  # it has no result, or none any more
+                case events.Proposed(duplicate=False):
+                    parents[event.kernel_id] = event.parent_id
+        self._stage(
+            [
+                events.Retracted(
+                    entry=entry,
+                    kernel_id=leased.kernel_id,
+                    parent_id=parents.get(leased.kernel_id, ""),
+                    purpose=leased.purpose,
+                    device=leased.device,
+                    reason=doubted[entry],
+                )
+                for entry, leased in leases.items()
+            ]
+        )
 
     def _teach(self) -> None:
         """Pass new measurements to the forecaster, but not while a quick one forecasts."""

@@ -27,6 +27,7 @@ from kernelcast.events import (
     Proposed,
     Quarantined,
     Reserved,
+    Retracted,
     RunEnded,
     RunStarted,
     Settled,
@@ -42,6 +43,7 @@ from kernelcast.types import (
     FailureKind,
     Measurement,
     Node,
+    Purpose,
     Resource,
 )
 
@@ -54,6 +56,7 @@ _MOST_AUDITS = 400
 _MOST_SENT_BACK = 16
 _LONGEST_COMPLAINT = 600
 _LONGEST_MESSAGE = 4_000
+_MOST_WAITING = 100  # kernels for another device
 _HOPELESS = 8  # a search stops if so many first measurements fail alike
 
 
@@ -152,6 +155,62 @@ class StageSums(BaseModel):
     objections_right: int = 0
 
 
+class Elsewhere(BaseModel):
+    """What is measured of a run's kernels on another device than the one that it searches on.
+
+    `waiting`: the fastest kernels that are to be measured there, with their log2 speedups here.
+    `unconfirmed`: log2 speedups there of kernels that may be the new best.
+    """
+
+    reference: Measurement | None = None
+    waiting: dict[str, float] = {}
+    unconfirmed: dict[str, float] = {}
+    measured: int = 0
+    best: str | None = None
+    best_measurement: Measurement | None = None
+
+    @property
+    def best_log2(self) -> float:
+        """Log2 speedup of the best kernel there that was measured twice; 0 is the seed's."""
+        best = self.best_measurement
+        return (best.log2_speedup or 0.0) if best is not None else 0.0
+
+    def add(self, key: str, log2_speedup: float) -> None:
+        """Let a kernel wait; the slowest gives way."""
+        self.waiting[key] = log2_speedup
+        if len(self.waiting) > _MOST_WAITING:
+            del self.waiting[min(self.waiting, key=self.waiting.__getitem__)]
+
+    def measure(self, measurement: Measurement, purpose: Purpose) -> None:
+        """Take a measurement that was made there."""
+        key, log2_speedup = measurement.kernel_id, measurement.log2_speedup
+        if purpose == "reference":
+            self.reference = measurement
+        elif purpose == "search":
+            self.waiting.pop(key, None)
+            self.measured += 1
+            if log2_speedup is not None and log2_speedup > self.best_log2:
+                self.unconfirmed[key] = log2_speedup
+        else:
+            self.unconfirmed.pop(key, None)
+            if log2_speedup is not None and log2_speedup > self.best_log2:
+                self.best, self.best_measurement = key, measurement
+                self.unconfirmed = {
+                    other: log2 for other, log2 in self.unconfirmed.items() if log2 > log2_speedup
+                }
+
+    def retract(self, key: str, purpose: Purpose, log2_speedup: float) -> None:
+        """Forget a measurement, so that it is made again."""
+        if purpose == "reference":
+            self.reference = None
+        elif purpose == "search":
+            self.unconfirmed.pop(key, None)
+            self.add(key, log2_speedup)
+        elif self.best == key and self.best_measurement is not None:
+            self.unconfirmed[key] = self.best_log2
+            self.best = self.best_measurement = None
+
+
 class State(BaseModel):
     """The state of a run, changed only by `apply`."""
 
@@ -200,6 +259,8 @@ class State(BaseModel):
     losses: dict[str, int] = {}
     suspects: dict[str, int] = {}
     quarantined: int = 0
+    retracted: int = 0
+    elsewhere: dict[str, Elsewhere] = {}
 
     # ------------------------------------------------------------------------------- reading
 
@@ -297,6 +358,8 @@ class State(BaseModel):
                 self.suspects[key] = self.suspects.get(key, 0) + event.suspect
             case Quarantined():
                 self.quarantined += 1
+            case Retracted():
+                self._retract(event)
             case Measured():
                 self._measure(event)
             case RunEnded():
@@ -368,6 +431,9 @@ class State(BaseModel):
         self.suspects.pop(measurement.kernel_id, None)
         if event.calibration is not None:
             self._calibrate(event.calibration)
+        if not self._is_here(measurement.device_id):
+            self._measure_elsewhere(measurement, event.purpose)
+            return
         if event.purpose == "reference":
             self.reference = measurement
             return
@@ -390,6 +456,45 @@ class State(BaseModel):
             self._archive(candidate, log2_speedup, measured=True)
             if log2_speedup > self.incumbent.log2_speedup:
                 self.unconfirmed[measurement.kernel_id] = log2_speedup
+            for other in self.elsewhere.values():
+                other.add(measurement.kernel_id, log2_speedup)
+
+    def _is_here(self, device: str) -> bool:
+        """Return whether a device is the one that the run searches on."""
+        return self.started is None or device == self.started.device.id
+
+    def _measure_elsewhere(self, measurement: Measurement, purpose: Purpose) -> None:
+        other = self.elsewhere.setdefault(measurement.device_id, Elsewhere())
+        if purpose == "reference" and other.reference is None:
+            for node in self.archive.values():
+                if node.origin == "measured":
+                    other.add(node.kernel_id, node.log2_speedup)
+        other.measure(measurement, purpose)
+
+    def _retract(self, event: Retracted) -> None:
+        self.retracted += 1
+        key, node = event.kernel_id, self.archive.get(event.kernel_id)
+        if not self._is_here(event.device):
+            log2_speedup = node.log2_speedup if node is not None else 0.0
+            self.elsewhere[event.device].retract(key, event.purpose, log2_speedup)
+        elif event.purpose == "reference":
+            self.reference = None
+        elif event.purpose == "search":
+            if node is not None and node.confirmed:
+                return  # the second measurement has replaced it
+            self.unconfirmed.pop(key, None)
+            if node is not None:
+                del self.archive[key]
+                self._refresh_best_child(node.parent_id)
+            candidate = Candidate(kernel_id=key, parent_id=event.parent_id, ordinal=self.considered)
+            self.pending[key] = Pending(candidate=candidate, audit=False)
+        elif node is not None:
+            self._change(node, confirmed=False)
+            self.unconfirmed[key] = node.log2_speedup
+            if self.best == key:
+                confirmed = [other for other in self.archive.values() if other.confirmed]
+                self.best = max(confirmed, key=lambda other: other.log2_speedup).kernel_id
+                self.best_measurement = None
 
     def _calibrate(self, record: CalibrationRecord) -> None:
         self.calibration.add(record)

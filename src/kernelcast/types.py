@@ -221,6 +221,8 @@ class Device(Record):
 
 # Precision of a measurement: half-widths of 3%, 1% and 0.5%.
 Effort = Literal["screening", "normal", "final"]
+MEMORY_ERROR = "uncorrected memory errors"
+"""The condition of a measurement in which the device's memory failed."""
 TIMING_PROTOCOL = "pairs-1"
 """Version of the timing protocol (`backends._timing`). Times of two versions do not compare: a
 change of the statistic or of what is timed takes a new one."""
@@ -285,7 +287,8 @@ class Measurement(Record):
     """A timing or a failure of one kernel, for one problem on one device.
 
     `noise_log2`: the largest log2 ratio of the reference to itself. `sandbox`: the proven level of
-    isolation. `conditions`: disturbances on the machine.
+    isolation. `conditions`: disturbances on the machine. `slot`: where it was made, "node/number";
+    empty on this machine.
     """
 
     kernel_id: str
@@ -300,6 +303,7 @@ class Measurement(Record):
     effort: Effort = "screening"
     protocol: str = "pairs-1"  # of measurements that were stored without it
     conditions: tuple[str, ...] = ()
+    slot: str = ""
 
     def model_post_init(self, _context: Any) -> None:
         """Check that there is either a timing or a failure."""
@@ -310,6 +314,11 @@ class Measurement(Record):
     def log2_speedup(self) -> float | None:
         """Log2 speedup against the reference; None for a failed kernel."""
         return self.timing.log2_speedup if self.timing else None
+
+    @property
+    def node(self) -> str:
+        """Name of the node whose slot made it."""
+        return self.slot.rpartition("/")[0]
 
     @property
     def faster(self) -> bool:
@@ -591,7 +600,8 @@ class Job(Record):
     """One attempt at a measurement, and the ledger entry that pays for it.
 
     A result is accepted only under the current `lease` of its entry; a driver that continues a
-    run takes over its jobs by a new lease. `device` is the id of the device to measure on.
+    run takes over its jobs by a new lease. `device` is the id of the device to measure on. `avoid`
+    is the node whose result it checks: another node measures it, if there is one.
     """
 
     entry: str
@@ -602,6 +612,7 @@ class Job(Record):
     attempt: int = 1
     lease: int = 1
     device: str = ""
+    avoid: str = ""
 
     @property
     def effort(self) -> Effort:

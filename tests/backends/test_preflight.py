@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from kernelcast.backends import _preflight
-from kernelcast.backends._preflight import Watch, settings
+from kernelcast.backends._preflight import LOCKED_MHZ, Watch, lock_clocks, settings
 from kernelcast.devices import find_device
+from kernelcast.errors import SetupError
 from kernelcast.testing import FAKE_DEVICE
+from kernelcast.types import MEMORY_ERROR
 
 CPU = FAKE_DEVICE.model_copy(update={"kind": "cpu"})
 GPU = find_device("H100-SXM5")
@@ -55,7 +57,7 @@ def test_a_locked_cpu_leaves_nothing_to_say(machine: Machine) -> None:
     assert settings(CPU) == ()
     machine.says(boost="0")
     assert settings(CPU) == ()
-    assert Watch.start().conditions(CPU) == ()
+    assert Watch.start(CPU).conditions(CPU) == ()
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_unlocked_clocks_are_said(
 def test_stolen_time_is_said_from_two_percent_on(machine: Machine) -> None:
     machine.says(governor="performance")
     machine.ticks(stolen=500, others=10_000)
-    watch = Watch.start()
+    watch = Watch.start(CPU)
     machine.ticks(stolen=501, others=10_099)  # 1% since the start; 5% before does not count
     assert watch.conditions(CPU) == ()
     machine.ticks(stolen=520, others=10_080)
@@ -90,7 +92,7 @@ def test_stolen_time_is_said_from_two_percent_on(machine: Machine) -> None:
 
 def test_throttling_is_said_if_it_happened_on_the_way(machine: Machine) -> None:
     machine.says(governor="performance", throttled="7")
-    watch = Watch.start()
+    watch = Watch.start(CPU)
     assert watch.conditions(CPU) == ()
     machine.says(throttled="8")
     assert watch.conditions(CPU) == ("throttled",)
@@ -100,9 +102,9 @@ def test_company_is_said(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> N
     machine.says(governor="performance")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2, 3})
     machine.load(1.9)
-    assert Watch.start().conditions(CPU) == ()
+    assert Watch.start(CPU).conditions(CPU) == ()
     machine.load(2.5)
-    watch = Watch.start()
+    watch = Watch.start(CPU)
     machine.load(0.0)  # the load at the start is what counts: later, it is our own
     assert watch.conditions(CPU) == ("load 2.5 on 4 cores",)
 
@@ -110,16 +112,16 @@ def test_company_is_said(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("nonsense", ["", "many", "-1", "\x00"])
 def test_nonsense_is_not_guessed_at(machine: Machine, nonsense: str) -> None:
     machine.says(governor="performance", throttled=nonsense, no_turbo=nonsense)
-    assert Watch.start().throttled == 0
+    assert Watch.start(CPU).throttled == 0
     assert settings(CPU) == ()
 
 
 def test_the_counters_of_this_machine_count() -> None:
-    before = Watch.start()
+    before = Watch.start(CPU)
     deadline = time.monotonic() + 0.1
     while time.monotonic() < deadline:
         pass
-    after = Watch.start()
+    after = Watch.start(CPU)
     assert after.passed > before.passed > after.stolen >= before.stolen >= 0
     assert all(isinstance(condition, str) for condition in before.conditions(CPU))
 
@@ -168,6 +170,50 @@ def test_what_nvidia_smi_says(
     asked = (tmp_path / "asked").read_text().splitlines()
     assert all("--format=csv,noheader,nounits" in line for line in asked)
     assert len(asked) == 2
+
+
+def test_memory_errors_are_those_of_the_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, monkeypatch, "3")
+    watch = Watch.start(GPU)
+    assert MEMORY_ERROR not in watch.conditions(GPU)
+    stand_in(tmp_path, monkeypatch, "4")
+    assert MEMORY_ERROR in watch.conditions(GPU)
+    assert MEMORY_ERROR not in watch.conditions(CPU)
+
+
+def test_the_gpu_of_this_process_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, monkeypatch, "")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,4")
+    settings(GPU)
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert all(line.endswith("--id=3") for line in asked)
+
+
+def test_clocks_are_locked_and_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, monkeypatch, "1410")
+    assert lock_clocks() == 1410
+    assert "--lock-gpu-clocks=1410,1410" in (tmp_path / "asked").read_text()
+    monkeypatch.setenv(LOCKED_MHZ, "1410")
+    stand_in(tmp_path, monkeypatch, "Not Active, Not Active, [N/A], 1980, 1400")
+    assert settings(GPU) == ()
+    stand_in(tmp_path, monkeypatch, "Not Active, Not Active, [N/A], 1980, 1200")
+    assert settings(GPU) == ("clock at 1200 MHz, locked at 1410 MHz",)
+
+
+def test_clocks_that_cannot_be_locked_are_a_broken_set_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SetupError, match="leave out --lock-clocks"):
+        lock_clocks()
+    tool = stand_in(tmp_path, monkeypatch, "")
+    tool.write_text(
+        "#!/bin/sh\ncase $1 in --query*) echo 1410 ;; *) echo no permission; exit 4 ;; esac\n"
+    )
+    with pytest.raises(SetupError, match=r"\(no permission\): run this as root"):
+        lock_clocks()
 
 
 def test_without_nvidia_smi_clocks_are_unknown(

@@ -46,7 +46,13 @@ class MarkingBackend(SyntheticBackend):
             begun.with_suffix(".new").rename(begun)
             await_true(lambda: self.is_open(seed))
             child.kill()
-        return super().measure(problem, kernel, seed, effort)
+        measurement = super().measure(problem, kernel, seed, effort)
+        return measurement.model_copy(update={"noise_log2": self.noise_log2()})
+
+    def noise_log2(self) -> float:
+        """Return the noise that a test has set for this node."""
+        noise = self.folder / f"{ray.get_runtime_context().get_node_id()}.noise"
+        return float(noise.read_text()) if noise.exists() else 0.01
 
     def is_open(self, seed: int) -> bool:
         return any((self.folder / f"{name}.open").exists() for name in (seed, "all"))

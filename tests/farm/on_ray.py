@@ -67,13 +67,21 @@ class TestRayFarm(FarmContract):
         return make_farm(backend, slots)
 
 
-def submit(farm: RayFarm, *seeds: int) -> list[Future[Measurement | Loss]]:
-    kernels, run = synthetic_kernels(len(seeds)), str(id(farm))
+def submit(farm: RayFarm, *seeds: int, avoid: str = "") -> list[Future[Measurement | Loss]]:
+    run = str(farm._session)
     jobs = [
-        Job(entry=f"search-{seed}", purpose="search", kernel=kernel, seed=seed, run=run)
-        for seed, kernel in zip(seeds, kernels, strict=True)
+        Job(
+            entry=f"search-{seed}", purpose="search", kernel=kernel, seed=seed, run=run, avoid=avoid
+        )
+        for seed, kernel in zip(seeds, synthetic_kernels(len(seeds)), strict=True)
     ]
     return [farm.submit(synthetic_problem(), job) for job in jobs]
+
+
+def measured(future: Future[Measurement | Loss]) -> Measurement:
+    result = future.result(LIMIT_S)
+    assert isinstance(result, Measurement)
+    return result
 
 
 @pytest.fixture
@@ -93,7 +101,7 @@ def test_a_job_whose_worker_dies_is_a_loss_and_the_next_one_is_measured(
         loss = first.result(LIMIT_S)
         assert loss == Loss(reason="its worker died", suspect=True)
         backend.open()
-        assert isinstance(second.result(LIMIT_S), Measurement)
+        measured(second)
     assert backend.times_begun() == [1, 2]
     assert farm.stale == 0
 
@@ -124,7 +132,21 @@ def test_a_worker_that_stops_is_killed_when_the_lease_runs_out(
         loss = first.result(LIMIT_S)
         assert not any(map(_alive, pids))
         assert loss == Loss(reason="its lease ran out", suspect=True)
-        assert isinstance(second.result(LIMIT_S), Measurement)
+        measured(second)
+
+
+def test_a_job_is_measured_by_another_node_than_the_one_it_checks(
+    backend: MarkingBackend,
+) -> None:
+    with closing(make_farm(backend)) as farm:
+        first = submit(farm, 0, 1)
+        backend.pids(0)
+        backend.pids(1)
+        later = submit(farm, *range(2, 8), avoid="one")
+        backend.open()
+        nodes = [measured(future).node for future in (*first, *later)]
+    assert sorted(nodes[:2]) == ["one", "two"]
+    assert set(nodes[2:]) == {"two"}
 
 
 def test_cancelling_reaches_the_child_of_a_running_job(backend: MarkingBackend) -> None:
@@ -137,7 +159,7 @@ def test_cancelling_reaches_the_child_of_a_running_job(backend: MarkingBackend) 
         assert first.result(LIMIT_S) == Loss(reason="it was cancelled")
         assert not any(map(_alive, pids))
         backend.open()
-        assert isinstance(third.result(LIMIT_S), Measurement)
+        measured(third)
     assert backend.times_begun() == [1, 3]
 
 
@@ -202,7 +224,7 @@ def test_two_searches_share_the_slots(tmp_path: Path) -> None:
         second.open()
         first.open()
         for future in (*ones, *others):
-            assert isinstance(future.result(LIMIT_S), Measurement)
+            measured(future)
     both = [backend.times_begun() for backend in backends]
     assert [sorted(seeds) for seeds in both] == [list(range(40))] * 2
 
@@ -217,6 +239,51 @@ def test_a_device_that_the_cluster_does_not_have_is_named() -> None:
         make_farm(SyntheticBackend(), device="h100")
 
 
+def test_a_slot_that_drifts_is_quarantined_until_its_noise_is_as_before(
+    backend: MarkingBackend,
+) -> None:
+    registry: Any = ray.get_actor(_registry.NAME, namespace="kernelcast")
+    backend.open()
+    nodes_of: Any = ray.nodes
+    (two,) = (node["NodeID"] for node in nodes_of() if node["NodeName"] == "two")
+    noise = backend.folder / f"{two}.noise"
+
+    def states() -> dict[str, str]:
+        return {slot["node"]: slot["state"] for slot in ray.get(registry.status.remote())}
+
+    with closing(make_farm(backend)) as farm:
+        nodes: list[str] = []
+        while len(set(nodes)) < 2:
+            nodes += [measured(future).node for future in submit(farm, len(nodes), len(nodes) + 1)]
+        expected = {f"search-{seed}" for seed, node in enumerate(nodes) if node == "two"}
+        noise.write_text("0.5")
+        while "quarantined" not in states().values():
+            seeds = range(len(nodes), len(nodes) + 2)
+            nodes += [measured(future).node for future in submit(farm, *seeds)]
+            assert nodes[-2:] == ["one", "one"]
+        assert states()["two"] == "quarantined"
+        doubted: dict[str, str] = {}
+        await_true(lambda: bool(doubted.update(farm.doubted()) or expected <= set(doubted)))
+        assert set(doubted) == expected
+        assert "its noise is 41.4%" in doubted.popitem()[1]
+        noise.unlink()
+        await_true(lambda: states()["two"] in ("checked", "ready"))
+
+
+def test_a_node_that_others_contradict_is_given_no_job(backend: MarkingBackend) -> None:
+    backend.open()
+    registry: Any = ray.get_actor(_registry.NAME, namespace="kernelcast")
+    for other, agree in (("three", True), ("three", False), ("four", False), ("four", False)):
+        ray.get(registry.compare.remote("two", other, agree=agree))
+    (slot,) = (s for s in ray.get(registry.status.remote()) if s["node"] == "two")
+    assert (slot["state"], slot["reason"]) == (
+        "quarantined",
+        "it disagrees with the nodes four, three",
+    )
+    with closing(make_farm(backend)) as farm:
+        assert {measured(future).node for future in submit(farm, *range(4))} == {"one"}
+
+
 def test_a_drained_node_is_given_no_job(backend: MarkingBackend) -> None:
     backend.open()
     registry: Any = ray.get_actor(_registry.NAME, namespace="kernelcast")
@@ -224,6 +291,6 @@ def test_a_drained_node_is_given_no_job(backend: MarkingBackend) -> None:
     with closing(make_farm(backend)) as farm:
         await_true(lambda: farm.slots == 1)
         for future in submit(farm, *range(8)):
-            assert isinstance(future.result(LIMIT_S), Measurement)
+            measured(future)
         await_true(lambda: [s["node"] for s in ray.get(registry.status.remote())] == ["one"])
     assert len(list(backend.folder.glob("*.owner"))) == 1

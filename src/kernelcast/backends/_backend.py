@@ -208,7 +208,7 @@ class MeasuringBackend(ABC, Generic[P]):
             SetupError: The seed kernel itself cannot be measured: it is broken, too slow, or the
                 machine has been busy for many minutes.
         """
-        watch = Watch.start()
+        watch = Watch.start(self.device)
         # The run's seed can be guessed. The random bits keep a kernel from knowing its inputs.
         rng = np.random.default_rng([seed % 2**63, secrets.randbits(64)])
         outcome, device_s = self._outcome(problem, kernel, rng, effort)

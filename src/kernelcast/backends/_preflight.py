@@ -12,7 +12,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelcast.types import Device
+from kernelcast.errors import SetupError
+from kernelcast.types import MEMORY_ERROR, Device
 
 _CPU = Path("/sys/devices/system/cpu")
 _GOVERNOR = _CPU / "cpu0/cpufreq/scaling_governor"
@@ -28,7 +29,12 @@ _GPU_FIELDS = (
     "clocks_event_reasons.sw_power_cap",
     "clocks.applications.graphics",
     "clocks.max.graphics",
+    "clocks.current.graphics",
 )
+LOCKED_MHZ = "KERNELCAST_LOCKED_MHZ"
+"""The environment's variable with the clock at which `lock_clocks` has locked the GPUs."""
+_MOST_OFF = 0.02  # of the locked clock
+_MEMORY_FIELD = "ecc.errors.uncorrected.volatile.total"
 
 
 @dataclass(frozen=True)
@@ -39,11 +45,12 @@ class Watch:
     passed: int
     throttled: int
     busy: float
+    memory_errors: int
 
     @classmethod
-    def start(cls) -> Watch:
+    def start(cls, device: Device) -> Watch:
         """Read the counters now."""
-        return cls(*_cpu_times(), _number(_THROTTLED), os.getloadavg()[0])
+        return cls(*_cpu_times(), _number(_THROTTLED), os.getloadavg()[0], _memory_errors(device))
 
     def conditions(self, device: Device) -> tuple[str, ...]:
         """What made timings vary since the start, in words."""
@@ -54,6 +61,8 @@ class Watch:
             conditions.append(f"steal {share:.0%}")
         if _number(_THROTTLED) > self.throttled:
             conditions.append("throttled")
+        if _memory_errors(device) > self.memory_errors:
+            conditions.append(MEMORY_ERROR)
         cores = len(os.sched_getaffinity(0))
         if self.busy > 0.5 * cores:
             conditions.append(f"load {self.busy:.1f} on {cores} cores")
@@ -80,8 +89,13 @@ def _gpu_settings() -> tuple[str, ...]:
     if tool is None:
         return ("clocks unknown: no nvidia-smi",)
     fields = _query(tool, f"--query-gpu={','.join(_GPU_FIELDS)}").split(", ")
-    thermal, power, applied, most = [*fields, *[""] * 4][:4]
-    causes = [] if applied and applied == most else ["clocks unlocked"]
+    thermal, power, applied, most, current = [*fields, *[""] * 5][:5]
+    locked = os.environ.get(LOCKED_MHZ, "")
+    if locked and current.isdigit():
+        off = abs(int(current) - int(locked)) > _MOST_OFF * int(locked)
+        causes = [f"clock at {current} MHz, locked at {locked} MHz"] if off else []
+    else:
+        causes = [] if applied and applied == most else ["clocks unlocked"]
     causes += ["throttled by heat"] if thermal == "Active" else []
     causes += ["capped by power"] if power == "Active" else []
     others = len(_query(tool, "--query-compute-apps=pid").split())
@@ -89,9 +103,43 @@ def _gpu_settings() -> tuple[str, ...]:
     return tuple(causes)
 
 
+def lock_clocks() -> int:
+    """Lock the clocks of all GPUs here at the one they sustain by default; return it in MHz.
+
+    Raises:
+        SetupError: There is no GPU, or this user may not lock its clocks.
+    """
+    tool = shutil.which("nvidia-smi") or ""
+    clock = _query(tool, "--query-gpu=clocks.default_applications.graphics") if tool else ""
+    if not clock.isdigit():
+        raise SetupError("no GPU here tells the clock that it sustains: leave out --lock-clocks")
+    command = [tool, f"--lock-gpu-clocks={clock},{clock}"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise SetupError(
+            f"the clocks cannot be locked ({ended.stdout.strip()}): run this as root, or leave out "
+            "--lock-clocks"
+        )
+    return int(clock)
+
+
+def unlock_clocks() -> None:
+    """Undo `lock_clocks`, if there is a GPU."""
+    if tool := shutil.which("nvidia-smi"):
+        subprocess.run([tool, "--reset-gpu-clocks"], capture_output=True, check=False)
+
+
+def _memory_errors(device: Device) -> int:
+    """Uncorrected errors of the device's memory since its driver was loaded; 0 if unknown."""
+    tool = shutil.which("nvidia-smi") if device.kind == "gpu" else None
+    count = _query(tool, f"--query-gpu={_MEMORY_FIELD}") if tool else ""
+    return int(count) if count.isdigit() else 0
+
+
 def _query(tool: str, query: str) -> str:
-    """The tool's answer for the first device; empty if there is none."""
-    command = [tool, query, "--format=csv,noheader,nounits", "--id=0"]
+    """The tool's answer for the first device that is visible here; empty if there is none."""
+    name = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0] or "0"
+    command = [tool, query, "--format=csv,noheader,nounits", f"--id={name}"]
     try:
         return subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=_QUERY_TIMEOUT_S

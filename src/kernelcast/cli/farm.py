@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -17,6 +18,7 @@ from typing import Any
 import click
 
 from kernelcast import plugins
+from kernelcast.backends import _preflight
 from kernelcast.cli.common import COUNT, ERR, OUT, Decorator, address_option, json_option, option
 from kernelcast.errors import SetupError, import_extra
 from kernelcast.events import ComponentSpec
@@ -34,6 +36,7 @@ _address = option(
 _tls = option("--tls", "Encrypt what nodes say to each other, with certificates of our own.", bool)
 _slots = option("--slots", "Devices, each of which measures one kernel at a time.", COUNT, 1)
 _backend = option("--backend", "Backend that detects the device.", default="cpp")
+_lock = option("--lock-clocks", "Lock the GPUs' clocks until `farm down` (needs root).", bool)
 _name = option("--name", "Name of the node (default: its address).")
 
 
@@ -63,6 +66,7 @@ def farm() -> None:
 @_device("none")
 @_slots
 @_backend
+@_lock
 @_name
 @_tls
 @json_option
@@ -73,6 +77,7 @@ def up(
     device: str,
     slots: int,
     backend: str,
+    lock_clocks: bool,
     name: str | None,
     tls: bool,
     as_json: bool,
@@ -91,7 +96,7 @@ def up(
     label = _label(device, backend)
     shared = _credentials.make(host, tls=tls, new=True)
     head = ["--head", f"--port={port}", "--include-dashboard=false"]
-    _start(host, name, label, slots, [*head, *more])
+    _start(host, name, label, slots, [*head, *more], lock_clocks=lock_clocks)
     join = ["kernelcast", "farm", "join", f"{host}:{port}", *(["--tls"] if tls else [])]
     copy = _credentials.copying(shared)
     if as_json:
@@ -121,6 +126,7 @@ def up(
 @_device("auto")
 @_slots
 @_backend
+@_lock
 @option("--host", "Address of this node (default: the one that reaches ADDRESS).")
 @_name
 @_tls
@@ -131,6 +137,7 @@ def join(
     device: str,
     slots: int,
     backend: str,
+    lock_clocks: bool,
     host: str | None,
     name: str | None,
     tls: bool,
@@ -148,7 +155,8 @@ def join(
     label = _label(device, backend)
     host = host or _own_address(address)
     _credentials.make(host, tls=tls, new=False)
-    _start(host, name, label, slots, [f"--address={address}", *more])
+    role = [f"--address={address}", *more]
+    _start(host, name, label, slots, role, lock_clocks=lock_clocks)
     if as_json:
         facts = {"address": address, "node": name or host, "device": label or "none"}
         click.echo(json.dumps({**facts, "slots": slots * bool(label)}))
@@ -182,9 +190,21 @@ def _own_address(address: str) -> str:
         ) from error
 
 
-def _start(host: str, name: str | None, label: str, slots: int, role: Sequence[str]) -> None:
+def _start(
+    host: str,
+    name: str | None,
+    label: str,
+    slots: int,
+    role: Sequence[str],
+    *,
+    lock_clocks: bool,
+) -> None:
     """Start Ray on this node."""
     import_extra("ray", "ray")
+    if lock_clocks:
+        clock = _preflight.lock_clocks()
+        os.environ[_preflight.LOCKED_MHZ] = str(clock)
+        ERR.print(f"locked the clocks of the GPUs at {clock} MHz")
     declared = [f"--node-ip-address={host}", f"--node-name={name or host}"]
     if label:
         declared.append(f"--resources={json.dumps({_registry.UNIT: slots})}")
@@ -272,7 +292,12 @@ def status(address: str, serve: tuple[str, int] | None, as_json: bool) -> None:
     OUT.print(table(None, columns, rows, left=(0, 1, 2, 4), yields=2))
     runs = {row["session"]: row["run"] or "unnamed" for row in facts["searches"]}
     rows = [
-        [row["node"], row["slot"].rpartition(".")[2], row["state"], runs.get(row["session"], "")]
+        [
+            row["node"],
+            row["slot"].rpartition(".")[2],
+            f"{row['state']}: {row['reason']}" if row["reason"] else row["state"],
+            runs.get(row["session"], ""),
+        ]
         for row in facts["slots"]
     ]
     if rows:
@@ -322,5 +347,6 @@ def down() -> None:
     import_extra("ray", "ray")
     ERR.print("stopping Ray, which takes some seconds")
     _ray("stop")
+    _preflight.unlock_clocks()
     _credentials.forget()
     OUT.print("Ray has stopped on this machine.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -29,6 +29,9 @@ _BEATS_PER_S = 100  # messages of all drivers together, but for urgent ones
 _SLOWEST_BEAT_S = 3.0
 _SILENCE_S = 15.0  # after which a driver's slots are given to others
 _TURN_S = 20.0  # after which slots that cannot be divided evenly pass on
+_RECHECK_S = 10.0  # between two checks of a slot that is not believed
+_COMPARED = 20  # latest comparisons of a node
+_DISPUTES = 3  # after which a node may not be believed any more
 _NODES_S = 1.0  # between two looks at the cluster's nodes
 
 
@@ -47,6 +50,7 @@ class Grant(NamedTuple):
     `slots`: those that it may use. `leave`: those that it gives back when their work has ended.
     `ended`: those of its lost slots whose process is dead, and whether their node is alive.
     `share`: the number of slots that it may count on. `beat_s`: the time to its next message.
+    `doubted`: entries of its run whose results are not believed any more, with the reasons.
     """
 
     slots: list[Handle]
@@ -54,6 +58,7 @@ class Grant(NamedTuple):
     ended: dict[str, bool]
     share: int
     beat_s: float
+    doubted: dict[str, str]
 
 
 @dataclass(eq=False)
@@ -68,6 +73,8 @@ class _Slot:
     check: Any = None  # a call that returns when the slot is free or, if it is ending, dead
     limit_s: float = float("inf")  # the time at which the check is given up
     leave: bool = False
+    sick: str = ""  # why its measurements are not believed
+    recheck_s: float = float("inf")
 
 
 @dataclass(eq=False)
@@ -89,6 +96,8 @@ class Registry:
         self._nodes: dict[str, dict[str, Any]] = {}
         self._looked_s = float("-inf")
         self._drained: set[str] = set()
+        self._doubted: dict[str, dict[str, str]] = {}  # by run: entries, and why
+        self._compared: dict[str, deque[tuple[str, bool]]] = {}  # by node: with which, and agreed
         self._look()
 
     def open(self, device: str) -> tuple[int, str]:
@@ -123,6 +132,7 @@ class Registry:
         lost: Sequence[str],
         lease_s: float,
         run: str = "",
+        sick: Mapping[str, str] | None = None,
     ) -> Grant:
         """Note that a driver is alive, what it holds and what it could use.
 
@@ -133,7 +143,8 @@ class Registry:
             holding: The slots that it uses. One that it was given before and does not name is free.
             lost: Slots whose process is to be ended, or has ended.
             lease_s: The most that one of its jobs may take.
-            run: Name of its run, for those who watch.
+            run: Name of its run.
+            sick: Slots that said that they are not to be believed, and why.
         """
         now = time.monotonic()
         own = self._sessions.setdefault(session, _Session(device))
@@ -141,6 +152,9 @@ class Registry:
         for key in lost:
             if key in self._slots:
                 self._end(self._slots[key])
+        for key, reason in (sick or {}).items():
+            if key in self._slots:
+                self._quarantine(self._slots[key], reason)
         for slot in self._slots.values():
             if slot.session == session and slot.handle.id not in holding and not slot.ending:
                 self._free(slot)
@@ -151,25 +165,52 @@ class Registry:
                 known.session = session
         self._divide(device, now)
         mine = [s for s in self._slots.values() if s.session == session and not s.ending]
-        keep = {slot.handle.id for slot in mine if not slot.leave}
+        kept = {slot.handle.id: slot.handle for slot in mine if not (slot.leave or slot.sick)}
         return Grant(
-            slots=[slot.handle for slot in mine if not slot.leave],
-            leave=set(holding) - keep,
+            slots=list(kept.values()),
+            leave=set(holding) - set(kept),
             ended={k: k.split(".")[0] in self._nodes for k in lost if k not in self._slots},
             share=self._share(device, session),
             beat_s=min(max(BEAT_S, len(self._sessions) / _BEATS_PER_S), _SLOWEST_BEAT_S),
+            doubted=self._doubted.get(run, {}),
         )
 
     def leave(self, session: int) -> None:
         """End a session: its slots are free."""
-        self._sessions.pop(session, None)
+        ended = self._sessions.pop(session, None)
+        if ended is not None:
+            self._doubted.pop(ended.run, None)
         for slot in self._slots.values():
             if slot.session == session and not slot.ending:
                 self._free(slot)
 
-    def places(self) -> list[Handle]:
-        """Return all slots."""
-        return [slot.handle for slot in self._slots.values() if not slot.ending]
+    def compare(self, first: str, second: str, *, agree: bool) -> None:
+        """Note whether two nodes agree on a kernel.
+
+        A node that two others contradict, more often than not, is given no more work. It may be
+        faulty or lie, and a check of its own noise proves nothing then: it stays out until it
+        joins again.
+        """
+        for node, other in ((first, second), (second, first)):
+            compared = self._compared.setdefault(node, deque(maxlen=_COMPARED))
+            compared.append((other, agree))
+            if reason := self._contradicted(node):
+                for slot in self._slots.values():
+                    if slot.handle.node == node:
+                        self._quarantine(slot, reason, recheck=False)
+
+    def _contradicted(self, node: str) -> str:
+        """Return why a node is not believed, or ""."""
+        compared = self._compared.get(node, ())
+        against = [other for other, agree in compared if not agree]
+        if len(against) < _DISPUTES or 2 * len(against) <= len(compared) or len(set(against)) == 1:
+            return ""
+        return f"it disagrees with the nodes {', '.join(sorted(set(against)))}"
+
+    def places(self, device: str) -> list[Handle]:
+        """Return all slots of a device."""
+        slots = self._slots.values()
+        return [slot.handle for slot in slots if slot.device == device and not slot.ending]
 
     def drain(self, node: str) -> None:
         """Give out no slot of a node any more; end each slot when its work has ended.
@@ -195,7 +236,8 @@ class Registry:
                 "node": slot.handle.node,
                 "device": slot.device,
                 "session": slot.session or None,
-                "state": "ending" if slot.ending else "checked" if slot.check else "ready",
+                "state": _state(slot),
+                "reason": slot.sick,
                 "draining": slot.node in self._drained,
             }
             for slot in self._slots.values()
@@ -234,6 +276,7 @@ class Registry:
         for slot in list(self._slots.values()):
             if slot.node not in self._nodes:
                 del self._slots[slot.handle.id]
+                self._compared.pop(slot.handle.node, None)
         made = {(slot.node, slot.index) for slot in self._slots.values()}
         for key, node in self._nodes.items():
             shared = int(node["Labels"].get(SHARED, 1))
@@ -265,11 +308,12 @@ class Registry:
                     resources={UNIT: len(indices)},
                     scheduling_strategy=NodeAffinitySchedulingStrategy(key, soft=False),
                 )
-                .remote(name, indices[0])
+                .remote(name, indices[0], self._units(node))
             )
         for index, group in zip(indices, groups, strict=True):
             handle = Handle(f"{process}.{index}", name, actor, group)
             slot = _Slot(handle, process, self._device(node), key, index)
+            slot.sick = self._contradicted(name)
             self._slots[handle.id] = slot
             self._check(slot)
 
@@ -291,7 +335,7 @@ class Registry:
             slot = checks[check]
             slot.check, slot.limit_s = None, float("inf")
             try:
-                self._ray.get(check)
+                answer = self._ray.get(check)
             except self._ray.exceptions.RayError:
                 self._end(slot, again=True)
                 continue
@@ -301,18 +345,41 @@ class Registry:
                 self._looked_s = float("-inf")
             elif slot.leave and not slot.session:
                 self._end(slot)
+            elif isinstance(answer, list):
+                for run, entry, _ in answer:
+                    self._doubted.setdefault(run, {})[entry] = slot.sick
+            elif isinstance(answer, str):
+                slot.sick, slot.recheck_s = answer, now + _RECHECK_S if answer else float("inf")
+        for slot in self._slots.values():
+            if slot.check is None and not slot.ending and not slot.session and now > slot.recheck_s:
+                slot.recheck_s = float("inf")
+                self._call(slot, "recheck", slot.handle.group)
         for slot in self._slots.values():
             if slot.check is not None and not slot.ending and now > slot.limit_s:
                 self._end(slot)
 
     def _check(self, slot: _Slot, limit_s: float = float("inf")) -> None:
         slot.limit_s = limit_s
-        slot.check = slot.handle.actor.ready.options(concurrency_group=slot.handle.group).remote()
+        self._call(slot, "ready", slot.handle.group)
+
+    @staticmethod
+    def _call(slot: _Slot, method: str, group: str) -> None:
+        call = getattr(slot.handle.actor, method)
+        slot.check = call.options(concurrency_group=group).remote()
+
+    def _quarantine(self, slot: _Slot, reason: str, *, recheck: bool = True) -> None:
+        """Give a slot out no more; what it has measured since its last good check is doubted."""
+        if slot.sick or slot.ending:
+            return
+        slot.sick = reason
+        slot.recheck_s = time.monotonic() + _RECHECK_S if recheck else float("inf")
+        self._call(slot, "doubts", CONTROL)
 
     def _free(self, slot: _Slot, limit_s: float = float("inf")) -> None:
         """Take a slot back. It is given out again when it answers, after what it still works on."""
         slot.session, slot.leave = 0, slot.node in self._drained
-        self._check(slot, limit_s)
+        if not slot.sick:
+            self._check(slot, limit_s)
 
     def _end(self, slot: _Slot, *, again: bool = False) -> None:
         """End a slot's process by a task on its node, which returns when the process is dead."""
@@ -335,7 +402,7 @@ class Registry:
         return [
             slot
             for slot in self._slots.values()
-            if slot.device == device and slot.node not in self._drained
+            if slot.device == device and slot.node not in self._drained and not slot.sick
         ]
 
     def _share(self, device: str, session: int) -> int:
@@ -386,6 +453,12 @@ def fair_shares(wants: Mapping[int, int], slots: int, turn: int) -> dict[int, in
                 due[key] += 1
                 slots -= 1
     return due
+
+
+def _state(slot: _Slot) -> str:
+    if slot.ending:
+        return "ending"
+    return "quarantined" if slot.sick else "checked" if slot.check else "ready"
 
 
 def _reap(node: str, index: int) -> None:

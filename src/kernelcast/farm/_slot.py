@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from kernelcast import plugins
+from kernelcast.canonical import kernel_id
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec
+from kernelcast.farm._health import Health, pin
 from kernelcast.locks import FileLocks
 from kernelcast.protocols import Backend
-from kernelcast.types import Job, Kernel, Loss, Problem
+from kernelcast.types import Job, Kernel, Loss, Measurement, Problem
 
 NAMESPACE = "kernelcast"
 """The Ray namespace of the registry and of the slots."""
@@ -55,24 +57,35 @@ class Unknown(NamedTuple):
     """The answer to an order whose backend or problem the slot does not have."""
 
 
+class Sick(NamedTuple):
+    """The answer to a job on a slot whose measurements are not believed."""
+
+    reason: str
+
+
 class Slot:
     """Works on one order at a time for all searches, and keeps results until they are taken.
 
     Args:
         node: Name of the node.
         index: Number of the slot on its node.
+        slots: Number of slots of the node.
     """
 
-    def __init__(self, node: str, index: int) -> None:
+    def __init__(self, node: str, index: int, slots: int = 1) -> None:
+        pin(index, slots)
         for name in [name for name in os.environ if name.endswith("_API_KEY")]:
             del os.environ[name]
-        self.name = f"slot {index} of node {node}"
+        self.name = f"{node}/{index}"
         self._lock = seize(node, index)
         self._backends: dict[str, Backend] = {}
         self._problems: dict[str, Problem] = {}
         self._kept: dict[Place, Future[Any]] = {}
         self._withdrawn: set[Place] = set()
         self._sessions: dict[str, int] = {}
+        self._health = Health()
+        self._since_check: dict[Place, None] = {}
+        self._latest: tuple[Backend, Problem] | None = None
 
     def ready(self) -> int:
         """Return the id of this process, when the work before this call has ended."""
@@ -99,15 +112,44 @@ class Slot:
             self._withdrawn.remove(place)
             return Loss(reason=CANCELLED)
         result = self._kept[place] = Future()
-        answer = self._answer(order, backend)
+        answer = Sick(self._health.reason) if self._health.reason else self._answer(order, backend)
+        if isinstance(answer, Measurement):
+            answer = self._judged(place, answer)
         result.set_result(answer)
-        if isinstance(answer, Unknown):
+        if isinstance(answer, Unknown | Sick):
             self._kept.pop(place, None)
         if len(self._kept) > _KEPT:
             for old, kept in list(self._kept.items())[:-_KEPT]:
                 if kept.done():
                     self._kept.pop(old, None)
         return answer
+
+    def _judged(self, place: Place, measurement: Measurement) -> Measurement | Sick:
+        """Return a measurement with this slot's name, unless it shows that the slot is sick."""
+        if self._health.see(measurement):
+            self._since_check.clear()
+        if self._health.reason:
+            return Sick(self._health.reason)
+        self._since_check[place] = None
+        return measurement.model_copy(update={"slot": self.name})
+
+    def doubts(self) -> list[Place]:
+        """Return what this slot has measured since its last good check."""
+        return list(self._since_check)
+
+    def recheck(self) -> str:
+        """Time the latest reference against itself; return why this slot is not believed, or ""."""
+        if self._latest is not None:
+            backend, problem = self._latest
+            source, language = problem.seed_source, problem.language
+            seed = Kernel(id=kernel_id(source, language), language=language, source=source)
+            try:
+                measurement = backend.measure(problem, seed, time.time_ns())
+            except SetupError as error:
+                return str(error)
+            if self._health.see(measurement):
+                self._since_check.clear()
+        return self._health.reason
 
     def _answer(self, order: Order, backend: Any) -> Any:
         try:
@@ -127,7 +169,7 @@ class Slot:
                 return backend.quote(problem)
             if order.job is None:
                 return backend.inspect(problem, order.kernel)
-            job = order.job
+            job, self._latest = order.job, (backend, problem)
             return backend.measure(problem, job.kernel, job.seed, job.effort)
         except SetupError as error:
             return error

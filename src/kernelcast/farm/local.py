@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from kernelcast import plugins
 from kernelcast.events import ComponentSpec
-from kernelcast.protocols import Backend
+from kernelcast.protocols import Backend, Farm
 from kernelcast.types import Device, Evidence, Job, Kernel, Loss, Measurement, Problem, Spend
 
 
@@ -27,6 +27,11 @@ class LocalFarm:
         self._compilers = self._threads
         if self.device.kind != "cpu":
             self._compilers = ThreadPoolExecutor(max_workers=slots, thread_name_prefix="compile")
+
+    @property
+    def others(self) -> tuple[Farm, ...]:
+        """No other devices."""
+        return ()
 
     @property
     def device(self) -> Device:
@@ -65,6 +70,13 @@ class LocalFarm:
         """Return no job: a slot is a thread, which ends with its process."""
         del run
         return {}
+
+    def doubted(self) -> dict[str, str]:
+        """Return nothing: each measurement carries the noise and the conditions of this machine."""
+        return {}
+
+    def compare(self, first: Measurement, second: Measurement) -> None:
+        """Do nothing: there is one node."""
 
     def close(self) -> None:
         """Cancel waiting jobs, wait for running ones, and end the backend's processes."""

@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,8 +22,9 @@ from typing import Any
 from kernelcast.errors import SetupError, import_extra
 from kernelcast.events import ComponentSpec
 from kernelcast.farm import _credentials, _registry
+from kernelcast.farm._health import disagree
 from kernelcast.farm._registry import BEAT_S, Grant, Handle
-from kernelcast.farm._slot import CANCELLED, CONTROL, Method, Order, Place, Unknown, built
+from kernelcast.farm._slot import CANCELLED, CONTROL, Method, Order, Place, Sick, Unknown, built
 from kernelcast.protocols import Backend
 from kernelcast.types import (
     Device,
@@ -84,7 +85,8 @@ class RayFarm:
         backend: The backend, or the spec of it, which each slot builds.
         slots: The most slots to use; 0 is as many as the fair share.
         address: Address of the cluster.
-        device: Type of device, as the nodes declare it; needed if there are several.
+        device: Type of device, as the nodes declare it; needed if there are several. After a
+            comma, further types: what runs on the first is measured on each of them too.
         lease_s: Seconds after which a job is lost and its worker killed; by default 60 more than
             twice the quoted device seconds.
 
@@ -115,10 +117,16 @@ class RayFarm:
         self._objects: dict[str, Any] = {}
         self.stale = 0
         """Number of results that came after their loss was reported."""
+        self.others: tuple[RayFarm, ...] = ()
+        """Farms of the further types of device."""
         self._registry = _registry.connect(self._ray, address)
+        device, *further = device.split(",")
         self._session, self._type = self._get(self._registry.open, device)
         self._waiting: deque[_Work] = deque()
         self._held: dict[str, _Held] = {}
+        self._sick: dict[str, str] = {}
+        self._doubted: dict[str, str] = {}
+        self._reported: set[str] = set()
         self._used: deque[tuple[float, int]] = deque()
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._asked_s = 0.0
@@ -129,6 +137,11 @@ class RayFarm:
         self._pump.start()
         try:
             self._device, self._toolchain = self._ask("describe").result()
+            for name in further:
+                self.others += (RayFarm(backend, slots, address, name, lease_s),)
+            ids = [farm.device.id for farm in (self, *self.others)]
+            if len(set(ids)) < len(ids):
+                raise SetupError(f"farm.device names one device twice: {', '.join(ids)}")
         except BaseException:  # includes Ctrl-C: the slots are given back
             self.close()
             raise
@@ -181,7 +194,7 @@ class RayFarm:
 
         A job that the earlier driver had sent ahead, and that has not begun, will not.
         """
-        handles = self._get(self._registry.places)
+        handles = self._get(self._registry.places, self._type)
         asked = {
             handle.actor.adopt.options(concurrency_group=CONTROL).remote(run, self._session): handle
             for handle in {handle.actor: handle for handle in handles}.values()
@@ -199,9 +212,22 @@ class RayFarm:
                 self._inbox.put(partial(self._collect, asked[answer], work))
         return futures
 
+    def doubted(self) -> dict[str, str]:
+        """Return the entries of the run that slots measured which are not believed any more."""
+        doubted = self._doubted
+        new = {entry: doubted[entry] for entry in doubted if entry not in self._reported}
+        self._reported |= set(new)
+        return new
+
+    def compare(self, first: Measurement, second: Measurement) -> None:
+        """Tell the registry whether two nodes agree."""
+        self._registry.compare.remote(first.node, second.node, agree=not disagree(first, second))
+
     def close(self) -> None:
         """Cancel the jobs of this search, give its slots back and leave the cluster as it is."""
         self._inbox.put(self._close)
+        for farm in self.others:
+            farm.close()
         self._pump.join()
 
     # --------------------------------------------------------------------------- on its one thread
@@ -257,7 +283,8 @@ class RayFarm:
             if held.works and not held.lost and now - held.since_s > self._lease(held.works[0]):
                 held.lost = "its lease ran out"
         self._asking, self._urgent, self._asked_s = True, False, now
-        asking = self._registry.sync.remote(*self._message()).future()
+        asking = self._registry.sync.remote(*self._message(), self._sick).future()
+        self._sick = {}
         asking.add_done_callback(lambda ended: self._inbox.put(partial(self._granted, ended)))
 
     def _message(self) -> tuple[Any, ...]:
@@ -289,7 +316,7 @@ class RayFarm:
         if ended.exception() is not None:
             return  # the registry is being started again
         grant: Grant = ended.result()
-        self._share, self._beat_s = grant.share, grant.beat_s
+        self._share, self._beat_s, self._doubted = grant.share, grant.beat_s, grant.doubted
         for key, node_lives in grant.ended.items():
             self._bury(self._held.pop(key), node_lives=node_lives)
         for handle in grant.slots:
@@ -315,8 +342,9 @@ class RayFarm:
         usable = [held for held in self._held.values() if held.granted and not held.lost]
         for ahead in (0, 1):
             for held in usable:
-                if self._waiting and len(held.works) == ahead <= held.quick:
-                    self._send(held, self._waiting.popleft())
+                if len(held.works) == ahead <= held.quick and (work := self._next(held, usable)):
+                    self._waiting.remove(work)
+                    self._send(held, work)
         idle = sum(not held.works for held in usable)
         for held in self._held.values():
             # What waits at a slot is called back if another slot is idle, or this one is left.
@@ -324,6 +352,14 @@ class RayFarm:
             if stuck and not held.lost and (idle > 0 or not held.granted):
                 idle -= 1
                 self._recall(held, held.works[-1])
+
+    def _next(self, held: _Held, usable: Sequence[_Held]) -> _Work | None:
+        """Return the first work that waits and need not be done by another node."""
+        for work in self._waiting:
+            avoid = work.job.avoid if work.job else ""
+            if avoid != held.handle.node or all(other.handle.node == avoid for other in usable):
+                return work
+        return None
 
     def _send(self, held: _Held, work: _Work) -> None:
         now = time.monotonic()
@@ -372,6 +408,14 @@ class RayFarm:
         if isinstance(value, Unknown):
             held.knows.clear()
             self._send(held, work)
+            return
+        if isinstance(value, Sick):
+            self._sick[held.handle.id], held.granted, self._urgent = value.reason, False, True
+            if work.adopted:
+                _resolve(work.future, Loss(reason=value.reason))
+            else:
+                self._waiting.appendleft(work)
+            self._release(held)
             return
         if work.place:
             held.taken.append((now, work.place))

@@ -123,6 +123,9 @@ class SharedFarm:
         self.inspect = farm.inspect
         self.cancel = farm.cancel
         self.adopt = farm.adopt
+        self.others = farm.others
+        self.doubted = farm.doubted
+        self.compare = farm.compare
         self._farm = farm
         self._known = known
 

@@ -35,11 +35,20 @@ def summary(state: State) -> dict[str, Any]:
     return {
         "problem": state.started.problem.name if state.started else None,
         "best": _best(state),
+        "best_elsewhere": {
+            device: {
+                "kernel_id": other.best,
+                "speedup": round(2.0**other.best_log2, 4),
+                "measured": other.measured,
+            }
+            for device, other in state.elsewhere.items()
+        },
         "considered": state.considered,
         "duplicates": state.duplicates,
         "measured": state.measured - state.cached,
         "reused": state.cached,
         "confirmations": state.confirmations,
+        "retracted": state.retracted,
         "trusted": state.trusted,
         "dropped": state.dropped,
         "audited": state.audited,
@@ -106,6 +115,12 @@ def summary_table(state: State, title: str, parameters: Parameters | None = None
         )
     if parameters:
         rows.append(("parameters", parameters_text(parameters)))
+    for device, other in state.elsewhere.items():
+        kernel = f" (kernel {other.best[:8]})" if other.best else ": nothing faster was found"
+        there = f"{2.0**other.best_log2:.2f}x{kernel}; {other.measured} measured there"
+        rows.append((f"best on {device}", there))
+    if state.retracted:
+        rows.append(("retracted", f"{state.retracted} results of slots that drifted or lied"))
     made = f"{state.measured - state.cached} kernels ({state.audited} audits)"
     reused = f", {state.cached} more known from earlier runs" if state.cached else ""
     rows.append(("measured", f"{made}{reused}; {sum(state.failures.values())} failed"))

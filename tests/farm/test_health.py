@@ -1,0 +1,126 @@
+"""A slot's health: its noise, its memory, and its place on the machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernelcast.farm import _health
+from kernelcast.farm._health import Health, disagree, pin
+from kernelcast.testing import SyntheticBackend, synthetic_kernels, synthetic_problem
+from kernelcast.types import MEMORY_ERROR, Failure, FailureKind, Measurement
+
+
+def measurement(noise_log2: float = 0.01, **fields: object) -> Measurement:
+    kernels = synthetic_kernels(12)
+    results = (SyntheticBackend().measure(synthetic_problem(), kernel, 0) for kernel in kernels)
+    timed = next(result for result in results if result.timing is not None)
+    return timed.model_copy(update={"noise_log2": noise_log2, **fields})
+
+
+def failed(kind: FailureKind) -> Measurement:
+    return measurement(timing=None, failure=Failure(kind=kind, message="an example"))
+
+
+def test_the_first_check_says_what_is_usual() -> None:
+    health = Health()
+    assert health.see(measurement(0.2))
+    assert not health.see(measurement(0.2)), "the same noise is the same check"
+    assert health.see(measurement(0.5))
+    assert health.reason == ""
+
+
+def test_noise_that_grows_makes_a_slot_sick_until_it_is_as_before() -> None:
+    health = Health()
+    health.see(measurement(0.1))
+    assert not health.see(measurement(0.31))
+    assert health.reason == "its noise is 24.0%, and 7.2% was usual"
+    assert not health.see(measurement(0.9))
+    assert health.reason
+    assert health.see(measurement(0.1))
+    assert health.reason == ""
+
+
+def test_less_than_a_per_cent_is_never_drift() -> None:
+    health = Health()
+    health.see(measurement(0.0001))
+    assert health.see(measurement(0.01))
+
+
+def test_much_noise_that_stays_the_same_becomes_usual() -> None:
+    health = Health()
+    health.see(measurement(0.1))
+    assert [health.see(measurement(noise)) for noise in (0.9, 0.5, 0.52, 0.51)] == [0, 0, 0, 1]
+    assert health.see(measurement(0.6))
+
+
+def test_another_problem_has_its_own_noise() -> None:
+    health = Health()
+    health.see(measurement(0.1))
+    assert health.see(measurement(0.9, problem_id="another"))
+
+
+def test_a_memory_error_makes_a_slot_sick_until_its_next_good_check() -> None:
+    health = Health()
+    health.see(measurement())
+    assert not health.see(measurement(conditions=(MEMORY_ERROR,)))
+    assert health.reason == MEMORY_ERROR
+    assert health.see(measurement())
+
+
+def test_what_two_nodes_cannot_both_be_right_about() -> None:
+    first = measurement()
+    assert first.timing is not None
+
+    def faster(log2: float, noise_log2: float = 0.01) -> Measurement:
+        timing = first.timing
+        assert timing is not None
+        changed = timing.model_copy(update={"log2_speedup": timing.log2_speedup + log2})
+        return measurement(noise_log2, timing=changed)
+
+    assert not disagree(first, faster(0.2))
+    assert disagree(first, faster(0.3))
+    assert disagree(first, faster(-0.3))
+    assert not disagree(first, faster(0.3, noise_log2=0.1))
+    assert disagree(first, failed(FailureKind.CRASH))
+    assert disagree(failed(FailureKind.WRONG_RESULT), first)
+    assert not disagree(first, failed(FailureKind.TIMEOUT))
+    assert not disagree(failed(FailureKind.CRASH), failed(FailureKind.WRONG_RESULT))
+
+
+@pytest.fixture
+def cores() -> Iterator[set[int]]:
+    before = os.sched_getaffinity(0)
+    yield before
+    os.sched_setaffinity(0, before)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: set[int]) -> list[int]:
+    """Two memory nodes, of which the first has one core, and the second the others."""
+    first, *others = sorted(cores)
+    for node, members in enumerate(([first], others)):
+        folder = tmp_path / f"node{node}"
+        folder.mkdir()
+        (folder / "cpulist").write_text(",".join(map(str, members)))
+    monkeypatch.setattr(_health, "_NODES", tmp_path)
+    return [first, *others]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="needs two cores")
+def test_slots_of_a_cpu_have_the_cores_of_their_memory_node(nodes: list[int]) -> None:
+    pin(0, 2)
+    assert os.sched_getaffinity(0) == {nodes[0]}
+
+
+def test_one_slot_is_the_whole_machine(nodes: list[int]) -> None:
+    pin(0, 1)
+    assert os.sched_getaffinity(0) == set(nodes)
+
+
+def test_a_list_of_cores() -> None:
+    assert _health._cores("0-2,8,10-11") == {0, 1, 2, 8, 10, 11}
+    assert _health._cores("") == set()
