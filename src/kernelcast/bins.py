@@ -7,11 +7,15 @@ the shortest digits that read back as exactly that edge, and every range says wh
 """
 
 import math
+from bisect import bisect_right
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
+
+_NO_SPEEDUP = "a speedup is positive and finite; leave failed kernels out"
 
 
 class Bins(BaseModel):
@@ -44,14 +48,16 @@ class Bins(BaseModel):
         """Number of bins."""
         return len(self.labels)
 
-    @property
+    @cached_property
     def log2_edges(self) -> tuple[float, ...]:
         """The edges as log2 speedups."""
         return tuple(math.log2(edge) for edge in self.edges)
 
     def index(self, speedup: float) -> int:
         """Return the number of the bin that holds this speedup; see `indices`."""
-        return int(self.indices(speedup))
+        if not 0.0 < speedup < math.inf:
+            raise ValueError(_NO_SPEEDUP)
+        return bisect_right(self.edges, speedup)
 
     def indices(self, speedups: ArrayLike) -> NDArray[np.intp]:
         """Return the number of the bin of each speedup, in the same shape.
@@ -61,7 +67,7 @@ class Bins(BaseModel):
         """
         values = np.asarray(speedups, dtype=np.float64)
         if not np.all(np.isfinite(values) & (values > 0.0)):
-            raise ValueError("a speedup is positive and finite; leave failed kernels out")
+            raise ValueError(_NO_SPEEDUP)
         return np.asarray(np.searchsorted(self.edges, values, side="right"), dtype=np.intp)
 
     def range_text(self, index: int) -> str:

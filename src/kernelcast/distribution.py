@@ -7,8 +7,10 @@ short JSON list. Scores live in `scoring.py`.
 
 import math
 import operator
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cache, lru_cache
+from itertools import pairwise
 from typing import Self, TypeVar
 
 import numpy as np
@@ -187,8 +189,18 @@ class Distribution(BaseModel):
 
     def cdf(self, x: _Real) -> _Real:
         """Return P(log2 speedup <= x)."""
-        value = np.clip(np.interp(x, self.knots, self.cdf_values), 0.0, 1.0)
-        return value if isinstance(x, np.ndarray) else float(value)
+        if isinstance(x, np.ndarray):
+            return np.clip(np.interp(x, self.knots, self.cdf_values), 0.0, 1.0)
+        # One number: the same formula in plain Python takes a tenth of NumPy's time.
+        knots, values = self.knots, self.cdf_values
+        if math.isnan(x) or x < knots[0]:
+            return x if math.isnan(x) else 0.0
+        right = bisect_right(knots, x)
+        if right == len(knots):
+            return 1.0
+        left = right - 1
+        slope = (values[right] - values[left]) / (knots[right] - knots[left])
+        return min(max(float(slope * (x - knots[left]) + values[left]), 0.0), 1.0)
 
     def density(self, x: _Real) -> _Real:
         """Return the probability per unit of log2 speedup at x; 0 outside the outer knots.
@@ -204,16 +216,20 @@ class Distribution(BaseModel):
 
     def quantile(self, p: _Real) -> _Real:
         """Return the least log2 speedup with a CDF of at least p; for p = 0 the least with mass."""
-        level = np.asarray(p, dtype=np.float64)
-        if not np.all((level >= 0.0) & (level <= 1.0)):
+        if not np.all((p >= 0.0) & (p <= 1.0)) if isinstance(p, np.ndarray) else not 0 <= p <= 1:
             raise ValueError("a probability lies between 0 and 1")
+        first_mass = bisect_right(self.cdf_values, 0.0)
+        if not isinstance(p, np.ndarray):
+            at = max(bisect_left(self.cdf_values, p), first_mass)
+            low, high = self.cdf_values[at - 1 : at + 1]
+            before, after = self.knots[at - 1 : at + 1]
+            return float(before + (p - low) / (high - low) * (after - before))
         knots, values = np.array(self.knots), np.array(self.cdf_values)
-        first_mass = int(np.searchsorted(values, 0.0, side="right"))
-        right = np.maximum(np.searchsorted(values, level, side="left"), first_mass)
+        right = np.maximum(np.searchsorted(values, p, side="left"), first_mass)
         left = right - 1
-        fraction = (level - values[left]) / (values[right] - values[left])
+        fraction = (p - values[left]) / (values[right] - values[left])
         value: Floats = knots[left] + fraction * (knots[right] - knots[left])
-        return value if isinstance(p, np.ndarray) else float(value)
+        return value
 
     def mean(self) -> float:
         """Return the expected log2 speedup."""
@@ -231,8 +247,7 @@ class Distribution(BaseModel):
 
     def interval(self, level: float) -> tuple[float, float]:
         """Return the central interval with this probability, as log2 speedups."""
-        low, high = self.quantile(np.array([(1.0 - level) / 2.0, (1.0 + level) / 2.0])).tolist()
-        return low, high
+        return self.quantile((1.0 - level) / 2.0), self.quantile((1.0 + level) / 2.0)
 
     def shift(self, delta: float) -> "Distribution":
         """Return the distribution moved by `delta`: from one anchor to another, in log2."""
@@ -249,20 +264,21 @@ class Distribution(BaseModel):
 
     def bin_probabilities(self, bins: Bins) -> tuple[float, ...]:
         """Return the probability of each bin; they sum to 1."""
-        at_edges = self.cdf(np.array(bins.log2_edges))
-        mass = np.maximum(np.diff(at_edges, prepend=0.0, append=1.0), 0.0)
+        at_edges = (0.0, *map(self.cdf, bins.log2_edges), 1.0)
+        mass = np.array([max(high - low, 0.0) for low, high in pairwise(at_edges)])
         return tuple((mass / mass.sum()).tolist())
 
     def expected_improvement(self, log2_threshold: float) -> float:
         """Return E[max(0, log2 speedup - log2_threshold)], exactly."""
-        above = [knot for knot in self.knots if knot > log2_threshold]
-        x = np.array([log2_threshold, *above])
-        survival = 1.0 - self.cdf(x)
-        return float(np.diff(x) @ (survival[1:] + survival[:-1])) / 2.0
+        above = bisect_right(self.knots, log2_threshold)
+        x = np.array([log2_threshold, *self.knots[above:]])
+        survival = 1.0 - np.array([self.cdf(log2_threshold), *self.cdf_values[above:]])
+        return float((x[1:] - x[:-1]) @ (survival[1:] + survival[:-1])) / 2.0
 
     def _segments(self) -> tuple[Floats, Floats, Floats]:
-        knots = np.array(self.knots)
-        return np.diff(self.cdf_values), (knots[1:] + knots[:-1]) / 2.0, np.diff(knots)
+        knots, values = np.array(self.knots), np.array(self.cdf_values)
+        low, high = knots[:-1], knots[1:]
+        return values[1:] - values[:-1], (high + low) / 2.0, high - low
 
     @classmethod
     def _exact_ends(cls, knots: Floats, cdf_values: Floats) -> Self:

@@ -5,6 +5,7 @@ constant ranking) is nan, so that a table of results can still be printed.
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,12 +71,13 @@ def crps(distribution: Distribution, log2_speedup: float) -> float:
 
     For a forecast with all mass on one point it is the absolute error.
     """
-    knots = np.array(distribution.knots)
-    at = np.array([log2_speedup])
-    before = np.concatenate((knots[knots < log2_speedup], at))
-    after = np.concatenate((at, knots[knots > log2_speedup]))
-    return _integral_of_square(before, distribution.cdf(before)) + _integral_of_square(
-        after, 1.0 - distribution.cdf(after)
+    knots, values = distribution.knots, distribution.cdf_values
+    below, above = bisect_left(knots, log2_speedup), bisect_right(knots, log2_speedup)
+    chance = distribution.cdf(log2_speedup)
+    before = np.array([*knots[:below], log2_speedup])
+    after = np.array([log2_speedup, *knots[above:]])
+    return _integral_of_square(before, np.array([*values[:below], chance])) + _integral_of_square(
+        after, 1.0 - np.array([chance, *values[above:]])
     )
 
 
@@ -246,4 +248,4 @@ def _chance_in_top(values: Floats, k: int) -> Floats:
 def _integral_of_square(x: Floats, line: Floats) -> float:
     """Integral of the square of the piecewise-linear function through these points."""
     a, b = line[:-1], line[1:]
-    return float(np.diff(x) @ (a * a + a * b + b * b)) / 3.0
+    return float((x[1:] - x[:-1]) @ (a * a + a * b + b * b)) / 3.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,13 +61,14 @@ class Puct:
     ) -> list[str]:
         """Return parents, the highest score first; `seed` is not used."""
         del seed
-        keys = np.array([node.kernel_id for node in archive])
-        place = {key: index for index, key in enumerate(keys.tolist())}
+        # In the order of their ids, so that a stable sort breaks ties by id.
+        archive = sorted(archive, key=attrgetter("kernel_id"))
+        place = {node.kernel_id: index for index, node in enumerate(archive)}
         parents = np.array([place.get(node.parent_id or "", -1) for node in archive])
         visits = np.array([node.visits for node in archive])
         sure_log2 = np.array([_sure_log2(node) for node in archive])
-        prior = np.empty(len(keys))
-        prior[np.lexsort((keys, -sure_log2))] = np.arange(len(keys), 0, -1)
+        prior = np.empty(len(archive))
+        prior[np.argsort(-sure_log2, kind="stable")] = np.arange(len(archive), 0, -1)
         prior /= prior.sum()
         rewards = 2.0**sure_log2
         exploration = self.exploration * _exploration(stale, self.patience)
@@ -75,7 +77,7 @@ class Puct:
         scores = 2.0**best_log2 + bonus / (1 + _expansions_below(parents, visits))
         chosen: list[int] = []
         barred: set[int] = set()
-        for index in np.lexsort((keys, -scores)).tolist():
+        for index in np.argsort(-scores, kind="stable").tolist():
             lineage = _lineage(parents, index)
             if index in barred or not lineage.isdisjoint(chosen):
                 continue

@@ -76,6 +76,7 @@ def canonical_parameters(parameters: Mapping[str, Any]) -> str:
     return json.dumps(plain, sort_keys=True, separators=(",", ":"))
 
 
+@lru_cache(maxsize=_SOURCES_KEPT)
 def kernel_id(source: str, language: str) -> str:
     """The name of a kernel: 32 hex digits, a hash of its language and comment-free tokens.
 

@@ -151,9 +151,9 @@ def numbered_c(lexed: Sequence[Token], vocabulary: Vocabulary) -> str:
     own = {name for name in times if times[name] > 1 and not is_quoted} - vocabulary.names
     numbers = Numbers()
     written: list[str] = []
-    for (_, before), (_, text) in pairwise(((None, ""), *pieces)):
-        is_member = before in _ACCESS and text in vocabulary.members
-        written.append(numbers.of(text, "\1") if text in own and not is_member else text)
+    for before, text in pairwise(("", *(text for _, text in pieces))):
+        is_own = text in own and not (before in _ACCESS and text in vocabulary.members)
+        written.append(numbers.of(text, "\1") if is_own else text)
     return "\0".join(written)
 
 
