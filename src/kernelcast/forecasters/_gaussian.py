@@ -84,8 +84,11 @@ class GaussianProcess:
         """Return the negative log posterior of the hyperparameters, and its gradient."""
         count = len(targets)
         weights, noise = np.exp(log_hyper[:-1]), np.exp(log_hyper[-1])
-        rough = np.exp(-(distances @ weights))
-        covariance = squareform(rough) + fixed
+        # Arrays are used again where they can be: new ones of megabytes cost as much as the sums.
+        rough = distances @ weights
+        np.exp(np.negative(rough, out=rough), out=rough)
+        covariance = squareform(rough)
+        covariance += fixed
         covariance.flat[:: count + 1] += 1.0 + noise + _JITTER
         try:
             factor = cholesky(covariance, lower=True, check_finite=False)
@@ -96,11 +99,15 @@ class GaussianProcess:
         total = count + self._amplitude_weight
         value = 0.5 * total * np.log(amplitude) + np.log(np.diag(factor)).sum()
         # LAPACK's upper triangle in its order of columns is the lower one in NumPy's of rows.
-        inverse = dpotri(factor.T, lower=0)[0].T
-        slope = 0.5 * (inverse - np.outer(solved, solved) / amplitude)
+        slope = dpotri(factor.T, lower=0)[0].T
+        square = np.outer(solved, solved, out=covariance)
+        square /= amplitude
+        slope -= square
+        slope *= 0.5
         gradient = np.empty_like(log_hyper)
         # Each pair occurs twice in the covariance.
-        gradient[:-1] = -2.0 * ((squareform(slope.T, checks=False) * rough) @ distances) * weights
+        rough *= squareform(slope.T, checks=False)
+        gradient[:-1] = -2.0 * (rough @ distances) * weights
         gradient[-1] = np.trace(slope) * noise
         off = log_hyper - self._prior
         return float(value + 0.5 * off @ off), gradient + off
@@ -120,8 +127,9 @@ class GaussianProcess:
         """Return the distance of each pair of rows in each column."""
         chosen = self._features[rows]
         one, other = np.triu_indices(len(rows), 1)
-        distances: Floats = np.abs(chosen[one] - chosen[other])
-        return distances
+        distances: Floats = chosen[one]
+        distances -= chosen[other]
+        return np.abs(distances, out=distances)
 
     def _fixed_covariance(self, rows: Rows, others: Rows) -> Floats:
         return self._linear[rows] @ self._linear[others].T + self._constant
