@@ -229,11 +229,6 @@ class _Clock:
 
 def _search(store: Store, slots: int, measurements: int, policy: Policy) -> tuple[float, _Clock]:
     """Return measurements a second and the clock of a search with an instant backend."""
-    problem = synthetic_problem()
-    template = Template(
-        source=problem.seed_source,
-        parameters=dict.fromkeys("ABCDEFG", (1, 2, 4, 8, 16, 32, 64, 128)),
-    )
     parts = Parts(
         proposer=TemplateProposer(),
         forecaster=TreesForecaster(),
@@ -243,7 +238,7 @@ def _search(store: Store, slots: int, measurements: int, policy: Policy) -> tupl
     )
     clock = _Clock()
     search = Search(
-        problem.model_copy(update={"template": template}),
+        synthetic_problem("ABCDEFG", 8),
         parts,
         store,
         spec=RunSpec(reuse=False),

@@ -46,7 +46,7 @@ from kernelcast.search import Search
 from kernelcast.store import Store
 from kernelcast.strategies import Puct
 from kernelcast.testing import synthetic_problem
-from kernelcast.types import Budget, Problem, Template
+from kernelcast.types import Budget, Problem
 
 sys.path.append(str(Path(__file__).parents[1]))  # a script sees its own folder, not the tests
 from tests.own_network import HOST, run_inside
@@ -76,10 +76,7 @@ SETTINGS: dict[str, str | int] = {
 def problem_for(candidates: int) -> Problem:
     """The synthetic problem with a template that fits the number of candidates."""
     values = math.ceil((SPACE_PER_CANDIDATE * candidates) ** (1 / len(PARAMETERS)))
-    problem = synthetic_problem()
-    powers = tuple(2**power for power in range(values))
-    template = Template(source=problem.seed_source, parameters=dict.fromkeys(PARAMETERS, powers))
-    return problem.model_copy(update={"template": template})
+    return synthetic_problem(PARAMETERS, values)
 
 
 # ------------------------------------------------------------------------------------ the drivers

@@ -3,9 +3,9 @@
 A cluster of two nodes is started in namespaces of its own (needs root). Jobs only sleep, so many
 slots share a process. Bare actors are called by a loop that does nothing else: one call a slot, the
 next when it returns. The same kernels are sent to both, by turns in alternating order. A search
-measures every candidate of the synthetic template with the default forecaster and a durable SQLite
-store; its utilisation is
-the slot seconds of its measurements over those that passed between the first and the last of them.
+measures every candidate of a template of two million configurations with the default forecaster and
+a durable SQLite store; its utilisation is the slot seconds of its measurements over those that
+passed between the first and the last of them.
 
     python bench/farm_throughput.py [--quick] [--out bench/results/farm_throughput.json]
 
@@ -168,7 +168,11 @@ def utilisation(job_s: float, slots: int, count: int) -> float:
     )
     with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "store.db") as store:
         search = Search(
-            synthetic_problem(), parts, store, spec=RunSpec(reuse=False), callbacks=[Watch()]
+            synthetic_problem("ABCDEFG", 8),
+            parts,
+            store,
+            spec=RunSpec(reuse=False),
+            callbacks=[Watch()],
         )
         search.run(Budget(measurements=count))
     # The reference is measured alone; the last jobs end together. Both ends are left out.

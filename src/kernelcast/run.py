@@ -10,6 +10,7 @@ import time
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
@@ -68,6 +69,13 @@ class Run:
         self.contested: set[str] = set()
         """Entries of the last commit whose kernels another run measures already."""
         self._recent: dict[str, Kernel] = {}  # with all that are staged
+
+    @cached_property
+    def key(self) -> str:
+        """Name and time of creation: no run of another store has the same."""
+        query = sa.select(tables.runs.c.created_at).where(tables.runs.c.id == self._id)
+        with self.store.connect() as connection:
+            return f"{self.name}@{connection.scalar(query)}"
 
     # ------------------------------------------------------------------------------- holding
 

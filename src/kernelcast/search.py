@@ -254,7 +254,9 @@ class Search:
     def _adopt_jobs(self) -> None:
         """Take over the jobs that outlived the process that submitted them, by new leases."""
         adopted = [
-            (farm, *job) for farm in self._farms.values() for job in farm.adopt(self.name).items()
+            (farm, *job)
+            for farm in self._farms.values()
+            for job in farm.adopt(self.log.key).items()
         ]
         for farm, entry, future in adopted:
             leased = self.state.leases.get(entry)
@@ -574,7 +576,7 @@ class Search:
             purpose=leased.purpose,
             kernel=self._kernel(leased.kernel_id),
             seed=self._seed(leased.entry),
-            run=self.name,
+            run=self.log.key,
             attempt=leased.attempt,
             lease=leased.lease,
             device=leased.device,

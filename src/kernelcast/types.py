@@ -597,7 +597,7 @@ Purpose = Literal["reference", "search", "confirmation"]
 
 
 class Job(Record):
-    """One attempt at a measurement, and the ledger entry that pays for it.
+    """One attempt at a measurement, and the ledger entry that pays for it; `run` is `Run.key`.
 
     A result is accepted only under the current `lease` of its entry; a driver that continues a
     run takes over its jobs by a new lease. `device` is the id of the device to measure on. `avoid`

@@ -65,7 +65,7 @@ def test_a_cluster_is_started_joined_searched_drained_and_stopped(tmp_path: Path
         (second.secrets / name).write_bytes((first.secrets / name).read_bytes())
     token = (second.secrets / "token").read_text()
     (second.secrets / "token").write_text("f" * len(token))
-    assert "refuses this node's token" in second.run(*join, "--device", "x", *SMALL)
+    assert "refuses this machine's token" in second.run(*join, "--device", "x", *SMALL)
     (second.secrets / "token").write_text(token)
     joined = second.run(*join, "--name", "two", *SMALL)
     assert (joined["node"], joined["slots"]) == ("two", 1)

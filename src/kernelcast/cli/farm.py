@@ -223,9 +223,7 @@ def _ray(*arguments: str) -> None:
         env=_credentials.environment(),
     )
     if "InvalidAuthToken" in ended.stdout:
-        raise SetupError(
-            "the cluster refuses this node's token: copy the first node's ~/.kernelcast/farm/token"
-        )
+        raise SetupError(_registry.REFUSED)
     if ended.returncode:
         lines = [line for line in ended.stdout.splitlines() if line.strip()]
         raise SetupError("\n".join([f"ray {arguments[0]} failed:", *lines[-_LAST_LINES:]]))

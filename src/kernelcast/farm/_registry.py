@@ -23,6 +23,10 @@ DEVICE = "kernelcast-device"
 SHARED = "kernelcast-shared"
 """The Ray label that says how many slots of a node share a process; for slots that only wait."""
 NAME = "registry"
+REFUSED = (
+    "the cluster refuses this machine's token: copy the first node's ~/.kernelcast/farm/token, or "
+    "name it by RAY_AUTH_TOKEN_PATH"
+)
 BEAT_S = 0.25
 """Between two messages of a driver to the registry, if there are few drivers."""
 _BEATS_PER_S = 100  # messages of all drivers together, but for urgent ones
@@ -249,7 +253,7 @@ class Registry:
         searches = [
             {
                 "session": key,
-                "run": session.run,
+                "run": session.run.rpartition("@")[0],
                 "device": session.device,
                 "wanted": session.wanted,
                 "share": self._share(session.device, key),
@@ -478,7 +482,9 @@ def connect(ray: Any, address: str) -> Any:
                 host, _, port = address.rpartition(":")
                 socket.create_connection((host, int(port)), timeout=10.0).close()
             ray.init(address, namespace=NAMESPACE, log_to_driver=False, logging_level="error")
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+            if "AuthToken" in str(error):
+                raise SetupError(REFUSED) from error
             raise SetupError(
                 f"there is no Ray cluster at {address!r} ({error}): start one by "
                 "`kernelcast farm up`, let this machine join it by `kernelcast farm join`, or name "

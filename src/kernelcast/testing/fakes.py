@@ -31,9 +31,14 @@ _VECTOR_SIZE = 4096
 _FACTOR = "2.0f"
 
 
-def synthetic_problem() -> Problem:
-    """Return y = 2 x with a template of 1,024 configurations for `SyntheticBackend`."""
-    powers = (1, 2, 4, 8)
+def synthetic_problem(parameters: str = "ABCDE", values: int = 4) -> Problem:
+    """Return y = 2 x with a template for `SyntheticBackend`, by default of 1,024 configurations.
+
+    Args:
+        parameters: Names of the template's parameters, a letter each.
+        values: Number of values of each: powers of two.
+    """
+    powers = tuple(2**power for power in range(values))
     source = (
         '#include <cstdint>\nextern "C" void kernel(const float* x, float* y, int64_t N) {\n'
         f"  for (int64_t i = 0; i < N; ++i) y[i] = {_FACTOR} * x[i];\n}}\n"
@@ -55,9 +60,7 @@ def synthetic_problem() -> Problem:
         tolerance=types.Tolerance(rtol=1e-6, atol=0.0),
         oracle_source="def reference(x, *, N):\n    return 2.0 * x\n",
         seed_source=source,
-        template=types.Template(
-            source=source, parameters=dict.fromkeys(("A", "B", "C", "D", "E"), powers)
-        ),
+        template=types.Template(source=source, parameters=dict.fromkeys(parameters, powers)),
     )
 
 
