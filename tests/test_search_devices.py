@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelcast.doubts import retractions
 from kernelcast.events import Measured, Retracted
 from kernelcast.farm.local import LocalFarm
 from kernelcast.policies import MeasureAll
@@ -88,8 +89,7 @@ def test_a_retracted_measurement_leaves_the_cache(store: Store) -> None:
         search.tell(job, outcome)
     keys = [search._cache_key(job.kernel.id) for job in farm.jobs if job.purpose == "search"]
     assert any(store.cached_measurement(key) for key in keys)
-    search._retract()
-    search._commit()
+    search.log.append(retractions(search.log, farm.doubted()))
     assert not any(store.cached_measurement(key) for key in keys)
 
 
@@ -105,7 +105,7 @@ def test_a_new_best_is_confirmed_by_another_node(store: Store) -> None:
 def test_a_share_of_all_measurements_is_made_again_by_another_node(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernelcast.search._REPEATED", 1.0)
+    monkeypatch.setattr("kernelcast.doubts._REPEATED", 1.0)
     farm = Nodes()
     state = start(store, make_parts(MeasureAll(), farm=farm)).run(Budget(measurements=40)).state
     # Failed kernels are repeated too: a broken node fails them all.

@@ -25,6 +25,7 @@ from typing import Any
 from kernelcast import events, scoring, types
 from kernelcast.canonical import kernel_id
 from kernelcast.certainty import consult
+from kernelcast.doubts import Doubts, retractions
 from kernelcast.errors import BudgetExceeded, SetupError
 from kernelcast.events import Event, RunSpec
 from kernelcast.parts import Parts, read_run
@@ -41,8 +42,6 @@ _AHEAD_PER_RESULT = 4.0  # jobs that wait in front of the slots, for each result
 _MOST_AHEAD = 2  # jobs that wait for each slot
 _TURNS = 5.0  # over which the number of results in a turn is averaged
 _POOL_PER_SLOT = 2  # open candidates at the least, if there are several slots
-_REPEATED = 0.02  # of the measurements are made again on another node, to find nodes that lie
-_MOST_FIRST = 256  # first measurements that wait to be compared with a second one
 _POISON = 2  # workers that a kernel may end before it is quarantined
 _FRUITLESS_LIMIT = 30  # requests in a row without a new kernel, after which proposals are exhausted
 
@@ -118,10 +117,7 @@ class Search:
         self._results_per_turn = 0.0
         self._anchor_evidence: dict[str, types.Evidence] = {}
         self._farms = {farm.device.id: farm for farm in (parts.farm, *parts.farm.others)}
-        self._doubted: dict[str, str] = {}
-        self._nodes: set[str] = set()
-        self._first: dict[str, Measurement] = {}  # to be compared with those of other nodes
-        self._repeats: list[str] = []
+        self._doubts = Doubts(list(self._farms.values()), self._seed)
 
     # ------------------------------------------------------------------------- life of a run
 
@@ -409,7 +405,9 @@ class Search:
         try:
             while True:
                 due: list[tuple[Future[Any], Callable[[], Any]]] = []
-                self._retract()
+                if doubted := self._doubts.collect(self.state):
+                    self._commit()
+                    self._stage(retractions(self.log, doubted))
                 slots = self.parts.farm.slots  # a shared farm's number changes
                 room = slots + (slots if slow else self._jobs_ahead(slots))
                 jobs = self._next_jobs(room)
@@ -498,10 +496,8 @@ class Search:
                 return self._reserve_job("confirmation", key)
         if self._stop is not None:
             return None
-        while self._repeats:
-            key = self._repeats.pop()
-            if key in self._first and key not in running:
-                return self._reserve_job("confirmation", key)
+        if (repeated := self._doubts.repeat(running)) is not None:
+            return self._reserve_job("confirmation", repeated)
         for key in list(state.pending):
             if key not in running and not self._recall(key):
                 return self._reserve_job("search", key)
@@ -580,7 +576,7 @@ class Search:
             attempt=leased.attempt,
             lease=leased.lease,
             device=leased.device,
-            avoid=self._first[first].node if (first := leased.kernel_id) in self._first else "",
+            avoid=self._doubts.node_of(leased.kernel_id),
         )
         self._jobs[job.entry] = job
         return job
@@ -638,8 +634,8 @@ class Search:
         if measurement.device_id != self.parts.farm.device.id:
             self._stage([*before, event])
             return
-        if measurement.slot and not cached:
-            self._compare(measurement, purpose)
+        if not cached:
+            self._doubts.compare(measurement, purpose, self.state.incumbent.log2_speedup)
         pending = _pending(event, self.state)
         if pending is not None:
             calibration = scoring.judge(
@@ -656,57 +652,6 @@ class Search:
             self.stop(f"stopped: the first {self.state.measured} measurements failed alike")
         if self.state.left(Resource.MEASUREMENTS) < 1:
             self.stop("budget spent: all measurements made")
-
-    def _compare(self, measurement: Measurement, purpose: types.Purpose) -> None:
-        """Keep a first measurement that another node repeats; give the farm both to compare."""
-        key, log2_speedup = measurement.kernel_id, measurement.log2_speedup
-        first = self._first.pop(key, None)
-        if purpose == "search":
-            self._nodes.add(measurement.node)
-            repeated = len(self._nodes) > 1 and self._seed(f"repeat {key}") < _REPEATED * 16**15
-            if repeated:
-                self._repeats.append(key)
-            best = self.state.incumbent.log2_speedup
-            if repeated or (log2_speedup is not None and log2_speedup > best):
-                self._first[key] = measurement
-            if len(self._first) > _MOST_FIRST:
-                del self._first[next(iter(self._first))]
-        elif first is not None and first.node != measurement.node:
-            self.parts.farm.compare(first, measurement)
-
-    def _retract(self) -> None:
-        """Withdraw the results that the farms do not believe any more."""
-        for farm in self._farms.values():
-            self._doubted |= farm.doubted()
-        open_entries = {entry for entry in self._doubted if entry in self.state.entries}
-        doubted = {e: reason for e, reason in self._doubted.items() if e not in open_entries}
-        if not doubted:
-            return
-        self._commit()
-        self._doubted = {entry: self._doubted[entry] for entry in open_entries}
-        leases: dict[str, events.Leased] = {}
-        parents: dict[str, str] = {}
-        for event in self.log.events("leased", "settled", "retracted", "proposed"):
-            match event:
-                case events.Leased() if event.entry in doubted:
-                    leases[event.entry] = event
-                case events.Settled(unknown=True) | events.Retracted():
-                    leases.pop(event.entry, None)  # it has no result, or none any more
-                case events.Proposed(duplicate=False):
-                    parents[event.kernel_id] = event.parent_id
-        self._stage(
-            [
-                events.Retracted(
-                    entry=entry,
-                    kernel_id=leased.kernel_id,
-                    parent_id=parents.get(leased.kernel_id, ""),
-                    purpose=leased.purpose,
-                    device=leased.device,
-                    reason=doubted[entry],
-                )
-                for entry, leased in leases.items()
-            ]
-        )
 
     def _teach(self) -> None:
         """Pass new measurements to the forecaster, but not while a quick one forecasts."""
