@@ -13,7 +13,6 @@ RAY = {
     "RAY_raylet_start_wait_time_s": "180",
     "RAY_memory_monitor_refresh_ms": "0",
     "RAY_enable_metrics_collection": "0",
-    "RAY_AUTH_MODE": "disabled",  # the user's home may have a token
 }
 _UNSHARE = ("unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child")
 

@@ -697,6 +697,7 @@ def test_a_run_is_exported_with_everything_it_measured(tmp_path: Path) -> None:
     dataset.write_rows(tmp_path / "rows.parquet", table)
     rows = list(dataset.to_rows(dataset.read_rows(tmp_path / "rows.parquet")))
     measured = [each for each in events if isinstance(each, Measured)]
+    del measured[-2]  # it was retracted, and the last one replaces it
     sources = {kernel.id: kernel for kernel in kernels}
     assert [each.candidate_id for each in rows] == [e.measurement.kernel_id for e in measured]
     assert [each.log2_speedup for each in rows] == [e.measurement.log2_speedup for e in measured]

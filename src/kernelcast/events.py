@@ -188,21 +188,6 @@ class Quarantined(Record):
     reason: str
 
 
-class Retracted(Record):
-    """A result is not believed any more, because its slot drifts or lies.
-
-    The kernel, a child of `parent_id`, is measured again.
-    """
-
-    kind: Literal["retracted"] = "retracted"
-    entry: str
-    kernel_id: str
-    parent_id: str
-    purpose: Purpose
-    device: str
-    reason: str
-
-
 class Voided(Record):
     """The entry cost nothing and is closed."""
 
@@ -227,6 +212,27 @@ class Measured(Record):
     def confirmed_log2(self) -> float | None:
         """The log2 speedup of a confirmation that did not fail, else None."""
         return self.measurement.log2_speedup if self.purpose == "confirmation" else None
+
+
+class Retracted(Record):
+    """A result is not believed any more, because its slot drifts or lies.
+
+    The kernel, a child of `parent_id`, is measured again.
+    """
+
+    kind: Literal["retracted"] = "retracted"
+    entry: str
+    kernel_id: str
+    parent_id: str
+    purpose: Purpose
+    device: str
+    reason: str
+
+    def withdraws(self, measured: Measured) -> bool:
+        """Return whether this is about an earlier event."""
+        measurement = measured.measurement
+        about = (measurement.kernel_id, measured.purpose, measurement.device_id)
+        return not measured.cached and about == (self.kernel_id, self.purpose, self.device)
 
 
 class RunEnded(Record):

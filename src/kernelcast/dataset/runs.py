@@ -9,18 +9,21 @@ import numpy as np
 
 from kernelcast.canonical import canonical_parameters
 from kernelcast.dataset.rows import UNSTATED, Row, Rows, to_table
-from kernelcast.events import Inspected, Measured, Proposed, RunStarted
+from kernelcast.events import Inspected, Measured, Proposed, Retracted, RunStarted
 from kernelcast.run import Run
 from kernelcast.types import Timing
 
 
 def export_run(run: Run, *, licence: str = UNSTATED) -> Rows:
-    """Export everything a run measured, in order: reference, candidates and confirmations."""
+    """Export everything a run measured, in order: reference, candidates and confirmations.
+
+    What was retracted later is left out.
+    """
     started: RunStarted | None = None
     parents: dict[str, str] = {}
     compile_s: dict[str, float] = {}
-    rows: list[Row] = []
-    for event in run.events("run_started", "proposed", "inspected", "measured"):
+    measured: list[Measured] = []
+    for event in run.events("run_started", "proposed", "inspected", "measured", "retracted"):
         match event:
             case RunStarted():
                 started = event
@@ -29,11 +32,16 @@ def export_run(run: Run, *, licence: str = UNSTATED) -> Rows:
             case Inspected():
                 compile_s[event.kernel_id] = event.evidence.compile_s
             case Measured():
-                assert started is not None
-                key = event.measurement.kernel_id
-                row = _measured_row(run, started, event, len(rows))
-                known = {"parent_id": parents.get(key), "compile_s": compile_s.get(key)}
-                rows.append(row.model_copy(update={**known, "licence": licence}))
+                measured.append(event)
+            case Retracted():
+                measured = [other for other in measured if not event.withdraws(other)]
+    rows: list[Row] = []
+    for event in measured:
+        assert started is not None
+        key = event.measurement.kernel_id
+        row = _measured_row(run, started, event, len(rows))
+        known = {"parent_id": parents.get(key), "compile_s": compile_s.get(key)}
+        rows.append(row.model_copy(update={**known, "licence": licence}))
     return to_table(rows)
 
 
