@@ -159,9 +159,10 @@ def test_jobs_that_outlive_their_driver_are_taken_over(store: Store) -> None:
 
         kept: dict[str, Future[Outcome]] = {}  # noqa: RUF012
         cancelled: list[str] = []  # noqa: RUF012
+        adopted: list[str] = []  # noqa: RUF012
 
         def adopt(self, run: str) -> dict[str, Future[Outcome]]:
-            assert run == "x"
+            self.adopted.append(run)
             return dict(self.kept)
 
         def cancel(self, entry: str) -> None:
@@ -181,11 +182,24 @@ def test_jobs_that_outlive_their_driver_are_taken_over(store: Store) -> None:
     assert state.reference == measurement
     assert state.measured == 4
     assert farm.cancelled == ["of an entry that is closed"]
+    assert farm.adopted == [job.run]
     leases = [e for e in store.open_run("x").events("leased") if isinstance(e, Leased)]
     assert [e.lease for e in leases if e.entry == job.entry] == [1, 2]
     assert not list(store.open_run("x").events("voided"))
     with pytest.raises(StoreError):
         search.tell(job, measurement)
+
+
+def test_runs_of_one_name_in_two_stores_share_no_jobs(tmp_path: Path) -> None:
+    keys = []
+    for name in ("one.db", "two.db"):
+        search = start(Store.open(tmp_path / name), make_parts(), name="x")
+        search.begin(Budget(measurements=4))
+        job = search.ask()
+        assert job is not None
+        keys.append(job.run)
+    assert len(set(keys)) == 2
+    assert Store.open(tmp_path / "two.db").open_run("x").key == keys[1]
 
 
 def test_of_two_runs_one_measures_and_the_other_waits_for_it(store: Store) -> None:
