@@ -15,9 +15,9 @@ from kernelcast.protocols import Forecaster
 from kernelcast.types import SMALLEST_CLAIM_LOG2, Forecast, Query
 
 # The whole band lies below the smallest speedup that may be claimed.
-_TIE = Distribution.normal(0.0, SMALLEST_CLAIM_LOG2 / 5.0)
+_TIE_STD_LOG2 = SMALLEST_CLAIM_LOG2 / 5.0
 # A kernel that does not run has no speed, but every forecast has a density.
-_ANY_SPEED = Distribution.normal(0.0, 1.0)
+_ANY_SPEED_STD_LOG2 = 1.0
 _SAME = "nothing has changed but names, comments, layout or code that is never called"
 
 
@@ -41,7 +41,7 @@ def _certain(query: Query, forecaster: str) -> Forecast | None:
         forecaster=forecaster,
         anchor_id=query.anchor.id,
         anchor_log2_speedup=query.anchor_log2_speedup,
-        distribution=_ANY_SPEED if failure else _TIE,
+        distribution=Distribution.normal(0.0, _ANY_SPEED_STD_LOG2 if failure else _TIE_STD_LOG2),
         failure={failure.kind: 1.0} if failure else {},
         rationale=f"it does not compile: {failure.headline}" if failure else _SAME,
         objection="" if failure else _SAME,

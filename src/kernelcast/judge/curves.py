@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
 
 from kernelcast.events import Measured
 from kernelcast.run import Run
@@ -40,6 +39,8 @@ def drawn_out(curves: Sequence[Sequence[float]], length: int) -> Floats:
 
 def mean_interval(rows: ArrayLike, confidence: float = 0.95) -> tuple[Floats, Floats, Floats]:
     """Return the mean over rows and Student's interval, which is infinite for a single row."""
+    from scipy.special import stdtrit  # takes a third of a second to import
+
     values = np.asarray(rows, dtype=float)
     count = len(values)
     mean = values.mean(axis=0) if count else np.full(values.shape[1:], np.nan)
