@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kernelcast.backends import _preflight
-from kernelcast.backends._preflight import LOCKED_MHZ, Watch, lock_clocks, settings
+from kernelcast.backends._preflight import LOCKED_MHZ, Watch, lock_clocks, pin, settings
 from kernelcast.devices import find_device
 from kernelcast.errors import SetupError
 from kernelcast.testing import FAKE_DEVICE
@@ -230,3 +231,41 @@ def test_a_tool_that_does_not_answer_is_no_error(
     monkeypatch.setattr(_preflight, "_QUERY_TIMEOUT_S", 0.2)
     stand_in(tmp_path, monkeypatch, "").write_text(f"#!/bin/sh\n{body}\n")
     assert settings(GPU) == ("clocks unlocked",)
+
+
+# ----------------------------------------------------------------------------------------- cores
+
+
+@pytest.fixture
+def cores() -> Iterator[set[int]]:
+    before = os.sched_getaffinity(0)
+    yield before
+    os.sched_setaffinity(0, before)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: set[int]) -> list[int]:
+    """Two memory nodes, of which the first has one core, and the second the others."""
+    first, *others = sorted(cores)
+    for node, members in enumerate(([first], others)):
+        folder = tmp_path / f"node{node}"
+        folder.mkdir()
+        (folder / "cpulist").write_text(",".join(map(str, members)))
+    monkeypatch.setattr(_preflight, "_NODES", tmp_path)
+    return [first, *others]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="needs two cores")
+def test_slots_of_a_cpu_have_the_cores_of_their_memory_node(nodes: list[int]) -> None:
+    pin(0, 2)
+    assert os.sched_getaffinity(0) == {nodes[0]}
+
+
+def test_one_slot_is_the_whole_machine(nodes: list[int]) -> None:
+    pin(0, 1)
+    assert os.sched_getaffinity(0) == set(nodes)
+
+
+def test_a_list_of_cores() -> None:
+    assert _preflight._cores("0-2,8,10-11") == {0, 1, 2, 8, 10, 11}
+    assert _preflight._cores("") == set()

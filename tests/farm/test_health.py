@@ -1,15 +1,8 @@
-"""A slot's health: its noise, its memory, and its place on the machine."""
+"""A slot's health: its noise, its memory, and whether two nodes agree."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-from kernelcast.farm import _health
-from kernelcast.farm._health import Health, disagree, pin
+from kernelcast.farm._health import Health, disagree
 from kernelcast.testing import SyntheticBackend, synthetic_kernels, synthetic_problem
 from kernelcast.types import MEMORY_ERROR, Failure, FailureKind, Measurement
 
@@ -89,38 +82,3 @@ def test_what_two_nodes_cannot_both_be_right_about() -> None:
     assert disagree(failed(FailureKind.WRONG_RESULT), first)
     assert not disagree(first, failed(FailureKind.TIMEOUT))
     assert not disagree(failed(FailureKind.CRASH), failed(FailureKind.WRONG_RESULT))
-
-
-@pytest.fixture
-def cores() -> Iterator[set[int]]:
-    before = os.sched_getaffinity(0)
-    yield before
-    os.sched_setaffinity(0, before)
-
-
-@pytest.fixture
-def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: set[int]) -> list[int]:
-    """Two memory nodes, of which the first has one core, and the second the others."""
-    first, *others = sorted(cores)
-    for node, members in enumerate(([first], others)):
-        folder = tmp_path / f"node{node}"
-        folder.mkdir()
-        (folder / "cpulist").write_text(",".join(map(str, members)))
-    monkeypatch.setattr(_health, "_NODES", tmp_path)
-    return [first, *others]
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="needs two cores")
-def test_slots_of_a_cpu_have_the_cores_of_their_memory_node(nodes: list[int]) -> None:
-    pin(0, 2)
-    assert os.sched_getaffinity(0) == {nodes[0]}
-
-
-def test_one_slot_is_the_whole_machine(nodes: list[int]) -> None:
-    pin(0, 1)
-    assert os.sched_getaffinity(0) == set(nodes)
-
-
-def test_a_list_of_cores() -> None:
-    assert _health._cores("0-2,8,10-11") == {0, 1, 2, 8, 10, 11}
-    assert _health._cores("") == set()

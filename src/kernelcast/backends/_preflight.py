@@ -20,6 +20,7 @@ _GOVERNOR = _CPU / "cpu0/cpufreq/scaling_governor"
 _INTEL_TURBO_IS_OFF = _CPU / "intel_pstate/no_turbo"
 _BOOST_IS_ON = _CPU / "cpufreq/boost"
 _THROTTLED = _CPU / "cpu0/thermal_throttle/package_throttle_count"
+_NODES = Path("/sys/devices/system/node")
 _STOLEN_FIELD = 7
 _FIELDS_OF_TIME = 8
 _MOST_STOLEN = 0.02  # of all time; less is not mentioned
@@ -127,6 +128,37 @@ def unlock_clocks() -> None:
     """Undo `lock_clocks`, if there is a GPU."""
     if tool := shutil.which("nvidia-smi"):
         subprocess.run([tool, "--reset-gpu-clocks"], capture_output=True, check=False)
+
+
+def pin(index: int, slots: int) -> None:
+    """Give this process the GPU of a slot, and the cores that are near to it.
+
+    On a machine without a GPU, cores are divided only if there are as many slots as memory nodes:
+    one slot is the whole machine.
+    """
+    gpus = sorted(Path("/proc/driver/nvidia/gpus").glob("*"))
+    if gpus:
+        visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        names = visible or [str(number) for number in range(len(gpus))]
+        name = os.environ["CUDA_VISIBLE_DEVICES"] = names[index % len(names)]
+        bus = gpus[int(name)].name.lower() if name.isdigit() and int(name) < len(gpus) else ""
+        node = _text(Path("/sys/bus/pci/devices") / bus / "numa_node") if bus else ""
+    else:
+        nodes = sorted(int(path.name[4:]) for path in _NODES.glob("node[0-9]*"))
+        node = str(nodes[index % len(nodes)]) if 1 < len(nodes) <= slots else ""
+    if node.isdigit():
+        near = _cores(_text(_NODES / f"node{node}" / "cpulist")) & os.sched_getaffinity(0)
+        for thread in Path("/proc/self/task").iterdir() if near else ():
+            os.sched_setaffinity(int(thread.name), near)
+
+
+def _cores(text: str) -> set[int]:
+    """Return the numbers of a list such as "0-3,8"."""
+    cores: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        cores |= set(range(int(first), int(last or first) + 1))
+    return cores
 
 
 def _memory_errors(device: Device) -> int:

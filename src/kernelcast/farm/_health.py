@@ -1,4 +1,4 @@
-"""Whether a slot's measurements can be believed: its noise, its memory, its place on the machine.
+"""Whether a slot's measurements can be believed: its noise, its memory, and what others measure.
 
 The backend times the reference against itself every half hour, and each measurement carries the
 result (`noise_log2`) and what disturbed it. A slot whose noise grows beyond what was usual there
@@ -7,9 +7,7 @@ drifts: what it has measured since its last good check is measured again elsewhe
 
 from __future__ import annotations
 
-import os
 from collections import deque
-from pathlib import Path
 from statistics import median
 
 from kernelcast.types import MEMORY_ERROR, SMALLEST_CLAIM_LOG2, FailureKind, Measurement
@@ -19,7 +17,6 @@ _CHECKS = 9  # of which the median is usual
 _STEADY = 3  # checks in a row with much, but equal noise, after which it is usual
 _EQUAL = 1.5  # largest ratio of equal noises
 _APART_LOG2 = 0.25  # beside twice the noise, by which two nodes do not measure the same speed
-_NODES = Path("/sys/devices/system/node")
 
 
 class Health:
@@ -66,41 +63,3 @@ def disagree(first: Measurement, second: Measurement) -> bool:
     noise_log2 = max(first.noise_log2, second.noise_log2)
     apart = abs(first.timing.log2_speedup - second.timing.log2_speedup)
     return apart > _APART_LOG2 + 2.0 * noise_log2
-
-
-def pin(index: int, slots: int) -> None:
-    """Give this process the GPU of a slot, and the cores that are near to it.
-
-    On a machine without a GPU, cores are divided only if there are as many slots as memory nodes:
-    one slot is the whole machine.
-    """
-    gpus = sorted(Path("/proc/driver/nvidia/gpus").glob("*"))
-    if gpus:
-        visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-        names = visible or [str(number) for number in range(len(gpus))]
-        name = os.environ["CUDA_VISIBLE_DEVICES"] = names[index % len(names)]
-        bus = gpus[int(name)].name.lower() if name.isdigit() and int(name) < len(gpus) else ""
-        node = _text(Path("/sys/bus/pci/devices") / bus / "numa_node") if bus else ""
-    else:
-        nodes = sorted(int(path.name[4:]) for path in _NODES.glob("node[0-9]*"))
-        node = str(nodes[index % len(nodes)]) if 1 < len(nodes) <= slots else ""
-    if node.isdigit():
-        near = _cores(_text(_NODES / f"node{node}" / "cpulist")) & os.sched_getaffinity(0)
-        for thread in Path("/proc/self/task").iterdir() if near else ():
-            os.sched_setaffinity(int(thread.name), near)
-
-
-def _cores(text: str) -> set[int]:
-    """Return the numbers of a list such as "0-3,8"."""
-    cores: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        cores |= set(range(int(first), int(last or first) + 1))
-    return cores
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

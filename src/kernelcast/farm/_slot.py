@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from kernelcast import plugins
+from kernelcast.backends._preflight import pin
 from kernelcast.canonical import kernel_id
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec
-from kernelcast.farm._health import Health, pin
+from kernelcast.farm._health import Health
 from kernelcast.locks import FileLocks
 from kernelcast.protocols import Backend
 from kernelcast.types import Job, Kernel, Loss, Measurement, Problem
