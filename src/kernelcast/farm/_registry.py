@@ -483,7 +483,7 @@ def connect(ray: Any, address: str) -> Any:
                 socket.create_connection((host, int(port)), timeout=10.0).close()
             ray.init(address, namespace=NAMESPACE, log_to_driver=False, logging_level="error")
         except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-            if "AuthToken" in str(error):
+            if "AuthToken" in f"{error} {error.__cause__}":
                 raise SetupError(REFUSED) from error
             raise SetupError(
                 f"there is no Ray cluster at {address!r} ({error}): start one by "
