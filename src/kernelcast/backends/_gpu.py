@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from kernelcast.backends import _cuda_worker
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._backend import MeasuringBackend
 from kernelcast.backends._child import Child
+from kernelcast.backends._emulation import emulate, small_cases
 from kernelcast.backends._inspect import Resources, occupancy, ptx_mix, sass_mix
 from kernelcast.backends._launch import (
     Launch,
@@ -29,9 +33,11 @@ from kernelcast.backends._launch import (
 )
 from kernelcast.backends._sandbox import Grant, Sandbox
 from kernelcast.backends._toolchain import ToolRun, find_cuda_tool, run_tool
+from kernelcast.backends._verify import KnownAnswer, oracle
 from kernelcast.devices import catalogue, find_device
+from kernelcast.emulator.ptx import NotEmulated
 from kernelcast.errors import NoDevice, SetupError
-from kernelcast.types import Device, Evidence, Failure, FailureKind, Problem
+from kernelcast.types import Device, Evidence, Failure, FailureKind, Kernel, Problem
 
 _DEFAULT_TARGET = "sm_90"
 _PROBE_TIMEOUT_S = 30.0
@@ -81,6 +87,43 @@ class GpuBackend(MeasuringBackend[Program]):
 
     def _start(self, arena: Arena, programs: Mapping[str, Program]) -> Child:
         return CudaChild(self._launching, programs, arena, self.device)
+
+    def verify(self, problem: Problem, kernel: Kernel, seed: int) -> Failure | None:
+        """Run the problem's small cases by emulating the compiled code, without a GPU.
+
+        This finds wrong results, accesses outside of arrays, races between warps, and barriers
+        that not all threads reach.
+
+        Returns:
+            The failure, or None.
+
+        Raises:
+            NotEmulated: The code has something that is not emulated.
+            SetupError: The problem has no case that is small enough.
+        """
+        rng = np.random.default_rng([seed % 2**63, secrets.randbits(64)])
+        expected = oracle(problem)
+        try:
+            built = self._built(problem, problem.cases, kernel.source)
+        except NoDevice:
+            raise NotEmulated("code without a launch") from None
+        if isinstance(built, Failure):
+            return built
+        for case in small_cases(problem, built[problem.cases[0].name].launch):
+            program = built[case.name]
+            failure = emulate(
+                self._sandbox,
+                self._directory,
+                problem,
+                program.cubin.with_name("kernel.ptx").read_text(encoding="utf-8"),
+                program.entry,
+                program.launch,
+                KnownAnswer.draw(problem, case, expected, rng),
+                self._compile_timeout_s,
+            )
+            if failure is not None:
+                return failure
+        return None
 
     def _run(self, command: Sequence[str | Path], folder: Path) -> ToolRun:
         """Run a compiler or disassembler, confined."""

@@ -74,7 +74,8 @@ class CudaBackend(GpuBackend):
             allow_unsafe=allow_unsafe,
         )
         self._nvcc = nvcc.resolve()
-        self._flags = (*flags, f"-arch={self.target}", "-cubin", "-Xptxas", "-v", "--keep")
+        target = f"-arch={self.target}"
+        self._flags = (*flags, target, "-cubin", "-lineinfo", "-Xptxas", "-v", "--keep")
 
     def _compile(
         self, problem: Problem, case: Case | None, source: str, folder: Path

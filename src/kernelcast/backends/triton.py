@@ -14,7 +14,6 @@ is of the code that is launched. For AMD there is evidence and no launch.
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import mmap
 import os
@@ -32,18 +31,18 @@ from typing import Any
 import numpy as np
 
 from kernelcast.backends._backend import Build
+from kernelcast.backends._emulation import package_folder, small_cases
 from kernelcast.backends._gpu import GpuBackend, Program
 from kernelcast.backends._inspect import amdgcn_mix, parameter_widths, read_amdgcn, read_ptxas
 from kernelcast.backends._launch import Launch
 from kernelcast.backends._sandbox import Level
 from kernelcast.backends._toolchain import ToolRun, run_tool, triton_tools
 from kernelcast.backends._verify import KnownAnswer, oracle
+from kernelcast.emulator.ptx import NotEmulated
 from kernelcast.errors import NoDevice, SetupError
 from kernelcast.types import Case, Device, Failure, FailureKind, Kernel, Language, Problem
 
 _WORKER = Path(__file__).with_name("_triton_worker.py")
-_SMALL_BYTES = 1 << 20
-_MOST_PROGRAMS = 4096
 _NVIDIA_OPTIONS = ("num_warps", "num_stages", "maxnreg")
 _AMD_OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim")
 _OPTIONS = {*_NVIDIA_OPTIONS, *_AMD_OPTIONS}
@@ -102,7 +101,7 @@ class TritonBackend(GpuBackend):
             allow_unsafe=allow_unsafe,
         )
         # The child is a bare interpreter, which sees no other packages.
-        self._paths = tuple({_package_folder(name) for name in ("triton", "numpy")})
+        self._paths = tuple({package_folder(name) for name in ("triton", "numpy")})
         self._is_nvidia = self.target.startswith("sm_")
         self._architecture = int(re.sub(r"\D", "", self.target)) if self._is_nvidia else 0
         name = "ptxas-blackwell" if self._architecture >= 90 else "ptxas"
@@ -196,10 +195,10 @@ class TritonBackend(GpuBackend):
     # -------------------------------------------------------------------------- interpreting
 
     def verify(self, problem: Problem, kernel: Kernel, seed: int) -> Failure | None:
-        """Run the problem's small cases in Triton's interpreter, and compare with the oracle.
+        """Run the problem's small cases in Triton's interpreter, and as compiled code.
 
-        This finds wrong results and writes outside of arrays. It cannot find races, nor errors of
-        the target's own arithmetic (tensor cores round inputs).
+        The interpreter finds wrong results and writes outside of arrays. For NVIDIA, the emulated
+        code shows races, and errors of the target's own arithmetic (tensor cores round inputs).
 
         Returns:
             The failure, or None. What the interpreter cannot run is a crash, in its own words.
@@ -212,17 +211,16 @@ class TritonBackend(GpuBackend):
             return module
         rng = np.random.default_rng([seed % 2**63, secrets.randbits(64)])
         expected = oracle(problem)
-        small = [case for case in problem.cases if _is_small(problem, case, module.launch)]
-        if not small:
-            raise SetupError(
-                f"{problem.name} has no case of at most {_SMALL_BYTES >> 20} MB and "
-                f"{_MOST_PROGRAMS} programs to interpret: add a small one with timed = false"
-            )
-        for case in small:
+        for case in small_cases(problem, module.launch):
             answer = KnownAnswer.draw(problem, case, expected, rng)
             if failure := self._interpret(problem, kernel.source, module, answer):
                 return failure
-        return None
+        if not self._is_nvidia:
+            return None
+        try:
+            return super().verify(problem, kernel, seed)
+        except NotEmulated:
+            return None
 
     def _interpret(
         self, problem: Problem, source: str, module: _Module, answer: KnownAnswer
@@ -265,14 +263,6 @@ def _read_code(folder: Path) -> _Code | Failure:
         return _compile_error("importing it ended with status 0 and no code")
 
 
-def _package_folder(name: str) -> Path:
-    """The folder that a package is imported from, found without an import."""
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.origin is None:
-        raise SetupError(f"{name} is not installed: pip install 'kernelcast[triton]'")
-    return Path(spec.origin).resolve().parent.parent
-
-
 def _job(problem: Problem, module: _Module) -> dict[str, Any]:
     return {
         "entry": problem.entry,
@@ -289,16 +279,6 @@ def _specialisation(problem: Problem, case: Case | None) -> dict[str, Any]:
         "integer": "i32" if max(extents, default=0) < 2**31 else "i64",
         "divisible": [index for index, extent in enumerate(extents) if extent % 16 == 0],
     }
-
-
-def _is_small(problem: Problem, case: Case, launch: Launch) -> bool:
-    sizes = (
-        np.dtype(argument.dtype).itemsize
-        * int(np.prod(argument.extent(case.dimensions), dtype=np.int64))
-        for argument in problem.arguments
-    )
-    programs = int(np.prod(launch.grid_extent(case.dimensions), dtype=np.int64))
-    return sum(sizes) <= _SMALL_BYTES and programs <= _MOST_PROGRAMS
 
 
 # ---------------------------------------------------------------------------------- the source
