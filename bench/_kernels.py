@@ -12,6 +12,7 @@ import platform
 import random
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -89,8 +90,15 @@ def honest() -> list[Sample]:
 
 
 def few_attacks() -> list[Sample]:
-    """One attack for each row of the catalogue and language."""
-    return list({(each.row, each.language): each for each in attacks()}.values())
+    """One attack for each row of the catalogue, of its languages the one that has the fewest."""
+    by_row: dict[int, dict[Language, Sample]] = {}
+    for sample in attacks():
+        by_row.setdefault(sample.row, {})[sample.language] = sample
+    chosen: list[Sample] = []
+    for _, samples in sorted(by_row.items(), key=lambda item: len(item[1])):
+        count = Counter(sample.language for sample in chosen)
+        chosen.append(min(samples.values(), key=lambda sample: count[sample.language]))
+    return chosen
 
 
 def few_honest() -> list[Sample]:

@@ -147,7 +147,7 @@ class Driver:
         problem = problem.model_copy(update={"template": template})
         if store.runs():
             self.search = Search.resume(store, "faults", parts=parts, callbacks=[self])
-            for job in list(self.search._jobs.values()):
+            for job in list(self.search._measuring.jobs.values()):
                 self.offer(job.model_copy(update={"lease": job.lease - 1}))
         else:
             self.search = Search(

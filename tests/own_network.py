@@ -11,6 +11,7 @@ HOST = "10.99.0.1"
 ON_LOOPBACK = f"ip link set lo up; ip addr add {HOST}/24 dev lo"
 RAY = {
     "RAY_raylet_start_wait_time_s": "180",
+    "RAY_worker_niceness": "0",  # as `kernelcast farm up` sets it
     "RAY_memory_monitor_refresh_ms": "0",
     "RAY_enable_metrics_collection": "0",
 }

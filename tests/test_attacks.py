@@ -111,12 +111,11 @@ def test_what_counts_as_accepted_and_what_as_another_reason() -> None:
 # ---------------------------------------------------------------------------------- the verdicts
 
 
-def test_the_few_are_of_every_row_and_language() -> None:
+def test_the_few_are_of_every_row_and_of_all_languages() -> None:
     few = _kernels.few_attacks()
-    assert {each.row for each in few} == set(ROWS)
-    assert {(each.row, each.language) for each in few} == {
-        (each.row, each.language) for each in _kernels.attacks()
-    }
+    assert sorted(sample.row for sample in few) == sorted(ROWS)
+    languages = Counter(sample.language for sample in few)
+    assert min(languages[language] for language in ("cpp", "triton", "opencl")) >= 6
     honest = _kernels.few_honest()
     assert len(honest) == 10
     assert {each.language for each in honest} == {"cpp", "triton", "opencl"}
@@ -141,7 +140,7 @@ FEW: list[Sample] = sorted(
 def test_no_attack_is_accepted_and_no_honest_kernel_rejected(
     sample: Sample, judges: Mapping[Language, bench.Judge]
 ) -> None:
-    """One for each row and language; `make measure` judges them all."""
+    """One for each row; `make measure` judges them all."""
     if not sample.runs_here:
         pytest.skip(f"needs {sample.needs}")
     verdict = bench.verdict_on(sample, judges)

@@ -83,7 +83,9 @@ def test_a_retracted_measurement_leaves_the_cache(store: Store) -> None:
         assert job is not None
         outcome = farm.submit(search.problem, job).result()
         search.tell(job, outcome)
-    keys = [search._cache_key(job.kernel.id) for job in farm.jobs if job.purpose == "search"]
+    keys = [
+        search._measuring._cache_key(job.kernel.id) for job in farm.jobs if job.purpose == "search"
+    ]
     assert any(store.cached_measurement(key) for key in keys)
     search.log.append(retractions(search.log, farm.doubted()))
     assert not any(store.cached_measurement(key) for key in keys)

@@ -34,11 +34,11 @@ def test_a_search_with_forecasts_of_the_real_small_model_runs_to_its_end(
     assert runner.invoke(main, ["init", "mine"]).exit_code == 0
     command = (
         "search mine --name r --forecaster llm --model smollm2 --ask direct "
-        "--set forecaster.timeout_s=1800 --candidates 2 --pool 2 --json --base-url"
+        "--set forecaster.timeout_s=1800 --candidates 1 --pool 1 --json --base-url"
     )
     result = runner.invoke(main, [*command.split(), small_model], catch_exceptions=False)
     report = json.loads(result.stdout)
-    assert report["considered"] == 2
+    assert report["considered"] == 1
     assert report["ended"] == "nothing left to try"
     with Store.open(".kernelcast/store.db") as store:
         log = store.open_run("r")
@@ -47,10 +47,10 @@ def test_a_search_with_forecasts_of_the_real_small_model_runs_to_its_end(
         ledger = log.ledger()[Resource.FORECAST_TOKENS]
     # Every token of every answer is in the ledger, and nothing is left reserved.
     tokens = sum(forecast.usage.tokens for forecast in forecasts)
-    assert len(forecasts) == 2
+    assert len(forecasts) == 1
     assert {forecast.unparsed for forecast in forecasts} == {False}
     assert {forecast.usage.output_tokens for forecast in forecasts} == {1}
-    assert tokens > 2 * 300
+    assert tokens > 300
     assert ledger.spent == tokens == sum(s.get(Resource.FORECAST_TOKENS, 0) for s in settled)
     assert ledger.reserved == 0
     # Its forecasts are worth little; what matters is that the report says so.
@@ -64,7 +64,8 @@ def test_a_search_with_forecasts_of_the_real_small_model_runs_to_its_end(
             f"{calibration['half_brier_of_a_uniform_guess']:.3f}), ECE "
             f"{calibration['expected_calibration_error']:.3f}, "
             f"CRPS {calibration['crps_log2']:.3f}, "
-            f"{sum(f.unparsed for f in forecasts)} of 2 answers unreadable, {tokens:.0f} tokens\n"
+            f"{sum(f.unparsed for f in forecasts)} of {len(forecasts)} answers unreadable, "
+            f"{tokens:.0f} tokens\n"
         )
 
 

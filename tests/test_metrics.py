@@ -15,8 +15,8 @@ from kernelcast.metrics import cluster_families, search_families, serving
 from kernelcast.policies import MeasureAll
 from kernelcast.store import Store
 from kernelcast.types import Budget, Job, Loss, Resource
+from tests.test_measuring import LosingFarm
 from tests.test_search import make_parts, start
-from tests.test_search_leases import LosingFarm
 
 Samples = dict[tuple[str, ...], float]
 

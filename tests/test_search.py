@@ -8,34 +8,26 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kernelcast
 from kernelcast import plugins
-from kernelcast import search as search_module
-from kernelcast.backends.replay import Recorded, Recording, ReplayBackend, space_problem
 from kernelcast.errors import SetupError
 from kernelcast.events import (
     Decided,
     Event,
-    Inspected,
     Measured,
-    Proposed,
-    Reserved,
     RunSpec,
-    Settled,
 )
 from kernelcast.farm.local import LocalFarm
-from kernelcast.forecasters.roofline import RooflineForecaster
 from kernelcast.forecasters.trees import TreesForecaster
 from kernelcast.parts import Parts
 from kernelcast.policies import MeasureAll, Selective, TopK
-from kernelcast.proposers.pool import PoolProposer
 from kernelcast.proposers.template import TemplateProposer
 from kernelcast.protocols import Farm, Forecaster, Policy, Proposer
 from kernelcast.search import Search
@@ -45,20 +37,15 @@ from kernelcast.testing import FAKE_DEVICE, SyntheticBackend, synthetic_problem
 from kernelcast.types import (
     Budget,
     Effort,
-    Evidence,
     Failure,
     FailureKind,
-    Forecast,
     Kernel,
     Measurement,
-    Observation,
     Problem,
     ProposalRequest,
     Proposals,
-    Query,
     Resource,
     Spend,
-    Usage,
 )
 
 
@@ -290,265 +277,6 @@ def test_budget_of_device_seconds_is_never_passed(store: Store) -> None:
     assert "device_s" in result.state.ended
 
 
-# ------------------------------------------------------------------- slow, costly components
-
-
-@dataclass
-class PaidForecaster:
-    """Answers on worker threads and charges for it, as a language model does."""
-
-    name: str = "paid"
-    concurrency: int = 3
-    refreshes: bool = False
-    most: int = 0
-    running: list[int] = field(default_factory=list)
-
-    def quote(self, queries: Sequence[Query]) -> Spend:
-        return {
-            Resource.FORECAST_TOKENS: 100.0 * len(queries),
-            Resource.FORECAST_USD: 0.01 * len(queries),
-        }
-
-    def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
-        free = RooflineForecaster().forecast(queries)
-        usage = Usage(input_tokens=60, output_tokens=10, usd=0.004)
-        return [forecast.model_copy(update={"usage": usage}) for forecast in free]
-
-    def learn(self, observations: Sequence[Any]) -> None:
-        pass
-
-
-@dataclass
-class Attentive(PaidForecaster):
-    """Keeps what it was asked."""
-
-    asked: list[Query] = field(default_factory=list)
-
-    def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
-        self.asked += queries
-        return super().forecast(queries)
-
-
-@dataclass
-class Diligent(PaidForecaster):
-    """Keeps what it was taught."""
-
-    taught: list[Observation] = field(default_factory=list)
-
-    def learn(self, observations: Sequence[Observation]) -> None:
-        self.taught += observations
-
-
-def test_second_looks_are_learnt_too_and_again_when_a_run_is_resumed(store: Store) -> None:
-    """The first measurement of a new best is the luckiest of many: the second one corrects it."""
-    first, again = Diligent(), Diligent()
-    start(store, make_parts(forecaster=first), name="x").run(Budget(measurements=12))
-    measured = [
-        event for event in store.open_run("x").events("measured") if isinstance(event, Measured)
-    ]
-    assert any(event.purpose == "confirmation" for event in measured)
-    taught = [event.measurement for event in measured if event.purpose != "reference"]
-    assert [observation.measurement for observation in first.taught] == taught
-    Search.resume(store, "x", parts=make_parts(forecaster=again))
-    assert again.taught == first.taught
-
-
-class CountingBackend(SyntheticBackend):
-    """Counts how often each kernel is inspected; the size of its code is that of its source."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inspected: Counter[str] = Counter()
-
-    def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
-        self.inspected[kernel.id] += 1
-        size = {"code_bytes": len(kernel.source)}
-        return super().inspect(problem, kernel).model_copy(update=size)
-
-    def measure(
-        self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
-    ) -> Measurement:
-        return SyntheticBackend().measure(problem, kernel, seed, effort)
-
-
-def assert_both_are_known(asked: Sequence[Query]) -> None:
-    assert asked
-    for query in asked:
-        for kernel, evidence in (
-            (query.candidate, query.evidence),
-            (query.anchor, query.anchor_evidence),
-        ):
-            assert evidence is not None
-            assert evidence.kernel_id == kernel.id
-
-
-@pytest.mark.parametrize("concurrency", [0, 1])
-def test_the_forecaster_is_told_what_compiling_shows_of_both_kernels(
-    store: Store, concurrency: int
-) -> None:
-    backend, forecaster = CountingBackend(), Attentive(concurrency=concurrency)
-    parts = make_parts(MeasureAll(), forecaster=forecaster, farm=LocalFarm(backend))
-    spec = RunSpec(seed=1, inspect=True)
-    start(store, parts, name="x", spec=spec).run(Budget(candidates=12))
-    assert_both_are_known(forecaster.asked)
-    anchors = {query.anchor.id for query in forecaster.asked}
-    candidates = {query.candidate.id for query in forecaster.asked}
-    assert len(anchors) > 1
-    assert all(
-        query.anchor_evidence and query.anchor_evidence.code_bytes == len(query.anchor.source)
-        for query in forecaster.asked
-    )
-    # Once as a candidate and once as an anchor, however many candidates share it.
-    assert backend.inspected == Counter(candidates) + Counter(anchors)
-    # What is known of an anchor is no news of a candidate: it makes no event.
-    log = store.open_run("x")
-    inspected = [
-        event.kernel_id for event in log.events("inspected") if isinstance(event, Inspected)
-    ]
-    assert Counter(inspected) == Counter(candidates)
-
-
-def test_the_forecaster_is_told_nothing_of_either_kernel_unless_they_are_inspected(
-    store: Store,
-) -> None:
-    forecaster = Attentive()
-    start(store, make_parts(forecaster=forecaster)).run(Budget(candidates=4))
-    assert [(query.evidence, query.anchor_evidence) for query in forecaster.asked] == [
-        (None, None)
-    ] * 4
-
-
-def test_an_anchor_that_does_not_compile_here_is_told_as_such(store: Store) -> None:
-    class Picky(CountingBackend):
-        def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
-            failure = Failure(kind=FailureKind.COMPILE_ERROR, message="not here")
-            broken = {"failure": None if kernel.parameters else failure}
-            return super().inspect(problem, kernel).model_copy(update=broken)
-
-    forecaster = Attentive(concurrency=0)
-    parts = make_parts(MeasureAll(), forecaster=forecaster, farm=LocalFarm(Picky()))
-    spec = RunSpec(seed=1, inspect=True)
-    state = start(store, parts, spec=spec).run(Budget(candidates=6)).state
-    seeds = [query for query in forecaster.asked if query.anchor.parameters is None]
-    assert seeds
-    assert all(query.anchor_evidence and query.anchor_evidence.failure for query in seeds)
-    assert state.dropped == 0
-
-
-def test_a_resumed_run_tells_of_both_kernels_and_decides_as_one_that_was_not_interrupted(
-    tmp_path: Path,
-) -> None:
-    class Interrupting:
-        def on_event(self, event: Event) -> None:
-            if isinstance(event, Measured) and event.purpose == "search":
-                raise KeyboardInterrupt
-
-    spec = RunSpec(seed=1, inspect=True)
-
-    def parts() -> tuple[Attentive, Parts]:
-        forecaster = Attentive(concurrency=0)
-        return forecaster, make_parts(MeasureAll(), forecaster=forecaster)
-
-    with Store.open(tmp_path / "a.db") as store:
-        first, before = parts()
-        stopped = start(store, before, name="x", spec=spec, callbacks=[Interrupting()])
-        assert stopped.run(Budget(candidates=8)).state.ended == "interrupted"
-        second, after = parts()
-        resumed = Search.resume(store, "x", parts=after).run(Budget(candidates=8)).state
-    with Store.open(tmp_path / "b.db") as store:
-        whole, undisturbed = parts()
-        expected = start(store, undisturbed, name="x", spec=spec).run(Budget(candidates=8)).state
-    assert_both_are_known(second.asked)
-    assert [*first.asked, *second.asked] == whole.asked
-    assert resumed.archive == expected.archive
-
-
-def test_a_recording_tells_of_both_kernels(store: Store) -> None:
-    values = [{"A": value} for value in (1, 2, 4, 8)]
-    seconds = [(4e-3, 0.1), (2e-3, 0.2), (1e-3, 0.4), (3e-3, 0.8)]
-    entries = [Recorded(runtime_s, compile_s=compile_s) for runtime_s, compile_s in seconds]
-    recording = Recording.from_rows(
-        zip(values, entries, strict=True),
-        problem="recorded",
-        device=FAKE_DEVICE,
-        language="cuda",
-        source="",
-        reference=values[0],
-    )
-    forecaster = Attentive(concurrency=0)
-    parts = make_parts(
-        MeasureAll(),
-        proposer=PoolProposer(list(recording.configurations)),
-        forecaster=forecaster,
-        farm=LocalFarm(ReplayBackend(recording)),
-    )
-    spec = RunSpec(seed=1, inspect=True)
-    Search(space_problem(recording), parts, store, spec=spec).run(Budget(measurements=4))
-    assert_both_are_known(forecaster.asked)
-    compile_s = {
-        query.anchor_evidence.compile_s for query in forecaster.asked if query.anchor_evidence
-    }
-    assert 0.1 in compile_s
-    assert len(compile_s) > 1
-
-
-def test_every_token_and_dollar_is_in_the_ledger(store: Store) -> None:
-    parts = make_parts(forecaster=PaidForecaster())
-    state = start(store, parts, name="x").run(Budget(candidates=15)).state
-    assert state.considered == 15
-    assert state.spent[Resource.FORECAST_TOKENS] == 15 * 70
-    assert state.spent[Resource.FORECAST_USD] == pytest.approx(15 * 0.004)
-    log = store.open_run("x")
-    reserved = {e.entry for e in log.events("reserved") if isinstance(e, Reserved)}
-    settled = [e.entry for e in log.events("settled") if isinstance(e, Settled)]
-    assert sorted(settled) == sorted(reserved)
-    ledger = log.ledger()
-    assert ledger[Resource.FORECAST_TOKENS].spent == 15 * 70
-
-
-def test_a_cap_on_forecast_dollars_ends_the_run_before_it_is_passed(store: Store) -> None:
-    parts = make_parts(forecaster=PaidForecaster())
-    state = start(store, parts).run(Budget(forecast_usd=0.1, measurements=50)).state
-    assert state.spent.get(Resource.FORECAST_USD, 0.0) <= 0.1
-    assert state.ended is not None
-    assert "forecast_usd" in state.ended
-
-
-def test_a_model_call_in_flight_at_a_crash_is_charged_at_its_reservation(store: Store) -> None:
-    search = start(store, make_parts(forecaster=PaidForecaster()), name="x")
-    search.begin(Budget(candidates=5))
-    promised = {Resource.FORECAST_TOKENS: 100.0, Resource.FORECAST_USD: 0.01}
-    store.open_run("x").append([Reserved(entry="forecast-9", spend=promised)])
-    Search.resume(store, "x", parts=make_parts())
-    log = store.open_run("x")
-    (settled,) = [e for e in log.events("settled") if isinstance(e, Settled)]
-    assert settled.unknown
-    assert log.state.spent == promised
-
-
-def test_slow_proposers_are_asked_at_once_and_their_answers_used_as_they_come(
-    store: Store,
-) -> None:
-    barrier = threading.Barrier(2, timeout=300)
-
-    @dataclass(frozen=True)
-    class Slow(TemplateProposer):
-        concurrency: int = 2
-        name: str = "slow"
-
-        def propose(self, request: ProposalRequest) -> Proposals:
-            # Passes only if two requests are in flight together.
-            if request.ordinal < 2:
-                barrier.wait()
-            return super().propose(request)
-
-    parts = make_parts(MeasureAll(pool_size=2), proposer=Slow())
-    state = start(store, parts, name="x").run(Budget(candidates=8)).state
-    proposed = [e for e in store.open_run("x").events("proposed") if isinstance(e, Proposed)]
-    assert state.considered == 8
-    assert len({event.request for event in proposed}) >= 8
-
-
 def test_an_interrupt_does_not_wait_for_a_model_that_is_thinking(
     store: Store, request: pytest.FixtureRequest
 ) -> None:
@@ -631,17 +359,18 @@ def test_from_toml_builds_the_parts_it_names(tmp_path: Path) -> None:
         Search.from_toml(path)
 
 
-def test_the_loop_names_no_concrete_part() -> None:
+@pytest.mark.parametrize("module", ["search", "measuring", "thinking", "journal"])
+def test_the_loop_names_no_concrete_part(module: str) -> None:
     """Neither by an import, nor by the class or the name under which a part is registered."""
-    tree = ast.parse(Path(str(search_module.__file__)).read_text())
+    tree = ast.parse(Path(str(kernelcast.__file__)).with_name(f"{module}.py").read_text())
     parts = entry_points(group=plugins.GROUP)
     modules = {part.module for part in parts}
     classes = {part.attr for part in parts}
     names = {part.name.partition(".")[2] for part in parts}
     for node in ast.walk(tree):
         match node:
-            case ast.ImportFrom(module=module):
-                assert module not in modules
+            case ast.ImportFrom(module=imported_from):
+                assert imported_from not in modules
             case ast.Import(names=imported):
                 assert not modules & {alias.name for alias in imported}
             case ast.Name(id=word):

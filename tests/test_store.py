@@ -109,23 +109,28 @@ def new_run(store: Store, budget: Budget | None = None) -> Run:
     return run
 
 
-@pytest.mark.parametrize(("kind", "kept"), [("crash", True), ("timeout", False)])
-def test_a_timeout_is_not_kept_for_other_runs(store: Store, kind: str, kept: bool) -> None:
-    run = new_run(store)
-    event = next(e for e in example_history()[0] if isinstance(e, Measured))
-    kernel = make_kernel(f"failed by {kind}")
-    failed = event.measurement.model_copy(
-        update={
-            "kernel_id": kernel.id,
-            "timing": None,
-            "failure": Failure(kind=FailureKind(kind), message="too busy"),
-        }
-    )
+def choose(run: Run, source: str) -> str:
+    """Let a run decide to measure a kernel, and return the kernel's id."""
+    kernel = make_kernel(source)
     decision = Decision(action="measure", score=0.0, reason="a test")
     proposed = Proposed(
         kernel_id=kernel.id, parent_id=run.state.incumbent.kernel_id, proposer="fake", request=0
     )
     run.append([proposed, Decided(kernel_id=kernel.id, decision=decision)], [kernel])
+    return kernel.id
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("crash", True), ("timeout", False)])
+def test_a_timeout_is_not_kept_for_other_runs(store: Store, kind: str, kept: bool) -> None:
+    run = new_run(store)
+    event = next(e for e in example_history()[0] if isinstance(e, Measured))
+    failed = event.measurement.model_copy(
+        update={
+            "kernel_id": choose(run, f"failed by {kind}"),
+            "timing": None,
+            "failure": Failure(kind=FailureKind(kind), message="too busy"),
+        }
+    )
     run.append([Measured(measurement=failed, purpose="search")])
     cached = store.cached_measurement(CacheKey.of(failed))
     assert (cached is not None) == kept
@@ -455,20 +460,24 @@ def test_a_commit_whose_answer_is_lost_is_made_once(
         assert store.open_run("r").state == run.replay() == run.state
 
 
+def claims(run: Run, key: CacheKey, entry: str, lease_s: float = 60.0) -> bool:
+    """Claim a kernel, and return whether no other run has it."""
+    leased = Leased(
+        entry=entry, lease=1, attempt=1, purpose="search", kernel_id=key.kernel_id, device="d"
+    )
+    reserved = Reserved(entry=entry, spend={Resource.MEASUREMENTS: 1})
+    run.stage([reserved, leased], claims=[KernelClaim(key, entry, lease_s)])
+    run.commit()
+    return entry not in run.contested
+
+
 def test_a_kernel_is_claimed_by_one_run_at_a_time(store: Store) -> None:
     key = CacheKey("k" * 32, "p", "d", "t", "1", "screening")
     first, second = (new_run(store) for _ in range(2))
     entries = itertools.count()
 
     def claim(run: Run, lease_s: float = 60.0) -> bool:
-        entry = f"search-{next(entries)}"
-        leased = Leased(
-            entry=entry, lease=1, attempt=1, purpose="search", kernel_id=key.kernel_id, device="d"
-        )
-        reserved = Reserved(entry=entry, spend={Resource.MEASUREMENTS: 1})
-        run.stage([reserved, leased], claims=[KernelClaim(key, entry, lease_s)])
-        run.commit()
-        return entry not in run.contested
+        return claims(run, key, f"search-{next(entries)}", lease_s)
 
     assert not second.is_claimed(key)
     assert claim(first)
@@ -483,6 +492,23 @@ def test_a_kernel_is_claimed_by_one_run_at_a_time(store: Store) -> None:
     assert first.is_claimed(key)
     second.renew_claims(-1.0)
     assert claim(first)
+
+
+def test_a_kernel_that_was_measured_before_it_is_claimed_is_not_measured_again(
+    store: Store,
+) -> None:
+    """The second run finds no result; the first one stores it; then the second one claims."""
+    first, second = (new_run(store) for _ in range(2))
+    event = next(e for e in example_history()[0] if isinstance(e, Measured))
+    kernel_id = choose(first, "measured at last")
+    measurement = event.measurement.model_copy(update={"kernel_id": kernel_id})
+    key = CacheKey.of(measurement)
+    assert claims(first, key, "search-0")
+    assert store.cached_measurement(key) is None
+    settled = Settled(entry="search-0", spend={Resource.MEASUREMENTS: 1}, lease=1)
+    first.append([settled, Measured(measurement=measurement, purpose="search")])
+    assert not second.is_claimed(key)
+    assert not claims(second, key, "search-0")
 
 
 # ----------------------------------------------------------------------------------- damage

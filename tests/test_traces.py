@@ -17,9 +17,9 @@ from kernelcast.policies import MeasureAll
 from kernelcast.store import Store
 from kernelcast.traces import Traces
 from kernelcast.types import Budget
+from tests.test_measuring import LosingFarm
 from tests.test_metrics import loses
 from tests.test_search import make_parts, start
-from tests.test_search_leases import LosingFarm
 
 
 def test_a_run_is_one_trace_with_a_span_for_each_attempt(tmp_path: Path) -> None:

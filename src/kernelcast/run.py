@@ -236,7 +236,10 @@ class Run:
     def _claim(
         self, connection: sa.Connection, run_id: int, claims: Sequence[KernelClaim]
     ) -> set[str]:
-        """Claim kernels to measure, and return the entries of those that another run has."""
+        """Claim kernels to measure, and return the entries of those that another run has.
+
+        It may also have measured one since this run looked.
+        """
         now = time.time()
         rows = [
             {**claim.key._asdict(), "run_id": run_id, "entry": claim.entry, "now": now}
@@ -248,7 +251,13 @@ class Run:
             tables.claims.c.run_id == run_id,
             tables.claims.c.entry.in_([claim.entry for claim in claims]),
         )
-        return {claim.entry for claim in claims} - set(connection.scalars(mine))
+        measurements = tables.measurements
+        known = [sa.and_(*tables.matches(measurements, claim.key)) for claim in claims]
+        measured = set(
+            connection.scalars(sa.select(measurements.c.kernel_id).where(sa.or_(*known)))
+        )
+        own = set(connection.scalars(mine))
+        return {c.entry for c in claims if c.entry not in own or c.key.kernel_id in measured}
 
     def is_claimed(self, key: CacheKey) -> bool:
         """Return whether another run measures this kernel at present."""

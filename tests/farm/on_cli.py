@@ -32,6 +32,7 @@ class User:
             "PYTHONPATH": str(ROOT / "src"),
             "KERNELCAST_API_KEY": "secret",
         }
+        del self.environment["RAY_worker_niceness"]  # the commands set it
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -72,6 +73,12 @@ def test_a_cluster_is_started_joined_searched_drained_and_stopped(tmp_path: Path
 
     found = second.run("search", "softmax", "-n", "2", "--farm", "ray", "--json")
     assert found["measured"] == 2
+    (slot,) = (
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if path.read_bytes().startswith(b"ray::Slot")
+    )
+    assert os.getpriority(os.PRIO_PROCESS, slot) == 0
 
     assert "has no node 'three'" in first.run("farm", "drain", "three", "--json")
     assert first.run("farm", "drain", "two", "--json") == {"drained": "two"}

@@ -27,6 +27,7 @@ from kernelcast.report.tables import table
 
 _LONGEST_LABEL = 63
 _LAST_LINES = 8
+_PRIORITY = {"RAY_worker_niceness": "0"}  # by default anything else on the node disturbs a slot
 _more = click.argument("more", nargs=-1, type=click.UNPROCESSED, metavar="[-- RAY_OPTION...]")
 _address = option(
     "--address",
@@ -220,7 +221,7 @@ def _ray(*arguments: str) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=_credentials.environment(),
+        env=_PRIORITY | _credentials.environment(),
     )
     if "InvalidAuthToken" in ended.stdout:
         raise SetupError(_registry.REFUSED)

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from kernelcast import search as search_module
-from kernelcast import tables
+from kernelcast import measuring, tables
 from kernelcast.errors import SetupError, StaleLease, StoreError
 from kernelcast.events import Leased, Lost, Quarantined, Settled
 from kernelcast.farm.local import LocalFarm
@@ -104,7 +103,7 @@ def test_a_job_that_waits_long_for_its_slot_keeps_its_claim(
                     first_s = last_s if first_s is None else first_s
             future.set_result(super().submit(problem, job).result())
 
-    monkeypatch.setattr(search_module, "_RENEWAL_S", 0.01)
+    monkeypatch.setattr(measuring, "_RENEWAL_S", 0.01)
     with Store.open(location) as store:
         parts = make_parts(farm=LateFarm(SyntheticBackend()))
         assert start(store, parts).run(Budget(measurements=2)).state.measured == 2
