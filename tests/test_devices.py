@@ -53,7 +53,7 @@ def test_reads_cpuinfo(
 STATED = tomllib.loads(files("kernelcast").joinpath("devices.toml").read_text())
 
 
-@pytest.mark.parametrize("name", sorted(STATED))
+@pytest.mark.parametrize("name", sorted(set(STATED) - {"architecture"}))
 def test_catalogue_agrees_with_itself(name: str) -> None:
     """A data-sheet peak is units x lanes x 2 x clock: a slip in one number shows."""
     device, lanes = catalogue()[name], STATED[name]["lanes"]

@@ -161,6 +161,7 @@ MISTAKES = {
     "kernelcast forecast kernels/a.cpp text.db": "known endings are .cpp",
     "kernelcast forecast kernels/a.cpp nowhere.cpp": "does not exist",
     "kernelcast forecast kernels/a.cpp kernels/b.cpp --device A100": "may be A100-SXM4-80GB",
+    "kernelcast inspect kernels/a.cpp --problem softmax": "name a .cu file",
     "kernelcast compare softmax": "--vary",
     "kernelcast compare softmax --vary speed=fast,slow": "policy",
     "kernelcast compare softmax --vary policy=selective,nope": "installed: conformal",

@@ -254,6 +254,27 @@ def _top_share(result: Any) -> dict[str, Any]:
     return {"table": _table({"order by": "{order}"} | shares, rows), "count": len(result["spaces"])}
 
 
+def _emulator(result: Any) -> dict[str, Any]:
+    columns = {
+        "kernel and GPU": "{name}",
+        "configurations": "{configurations}",
+        "rank correlation": "{spearman:.2f}",
+        "best of the top 10": "{top10:.3f}",
+        "of 10 at random": "{top10_random:.3f}",
+        "median estimated / recorded": "{ratio:.2f}",
+    }
+    rows = [
+        {**row, "name": row["name"].partition(": ")[2], "ratio": 2.0 ** row["median_log2_ratio"]}
+        for row in _named(result["spaces"])
+    ]
+    return {
+        "table": _table(columns, rows),
+        "count": len(rows),
+        "gpus": _gpus(result["spaces"]),
+        "factor": 2.0 ** result["error_log2_80"],
+    }
+
+
 def _search_replay(result: Any) -> dict[str, Any]:
     scores = "{{{0}[25]:.3f}} / {{{0}[50]:.3f}} / {{{0}[100]:.3f}}"
     columns = {
@@ -452,6 +473,7 @@ _COMPUTED: dict[str, Callable[[Any], dict[str, Any]]] = {
     "search_replay": _search_replay,
     "six_problems": _six_problems,
     "timing": _timing,
+    "emulator": _emulator,
     "top_share": _top_share,
     "track_l": _track_l,
     "track_t": _track_t,

@@ -79,10 +79,20 @@ def _clock(info: dict[str, str]) -> tuple[float, str]:
 
 
 @cache
+def _tables() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(files("kernelcast").joinpath("devices.toml").read_text())
+
+
+@cache
 def catalogue() -> dict[str, Device]:
     """The known devices by name, read from `devices.toml`."""
-    text = files("kernelcast").joinpath("devices.toml").read_text()
-    return {name: _from_toml(name, entry) for name, entry in tomllib.loads(text).items()}
+    devices = {name: entry for name, entry in _tables().items() if name != "architecture"}
+    return {name: _from_toml(name, dict(entry)) for name, entry in devices.items()}
+
+
+def architecture(target: str) -> dict[str, float] | None:
+    """What a core of an architecture (sm_80, ...) does in a cycle; None if that is not known."""
+    return _tables()["architecture"].get(target.rstrip("af"))
 
 
 def _from_toml(name: str, entry: dict[str, Any]) -> Device:

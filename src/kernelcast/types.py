@@ -378,6 +378,33 @@ class Evidence(Record):
         )
 
 
+class Emulated(Record):
+    """What emulating the compiled code says of a kernel on a device: an estimate, no measurement.
+
+    `shares` are the times that each part of the hardware alone would take, as shares of the
+    estimate; `bound_by` is the largest. `spread_log2` is how far four of five estimates of known
+    kernels are from the truth. `used_bytes` is the share of the bytes that global memory moves
+    which some lane wants; `bank_conflicts` how many times the turns that shared memory would need
+    without them. `lines` are the costliest lines of the source with their shares. None: there is no
+    such access. `exact` says that the counts are not sampled.
+    """
+
+    case: str
+    runtime_s: float
+    spread_log2: float
+    bound_by: str
+    shares: Mapping[str, float]
+    occupancy: float
+    limiter: str
+    sectors_per_request: float | None
+    used_bytes: float | None
+    bank_conflicts: float | None
+    lane_efficiency: float
+    lines: tuple[tuple[int, float], ...]
+    exact: bool
+    cpu_s: float
+
+
 # ------------------------------------------------------------------- proposals and their past
 
 Move = Literal[

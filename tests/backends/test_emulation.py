@@ -10,7 +10,7 @@ from kernelcast.backends import _emulation
 from kernelcast.backends.cuda import CudaBackend
 from kernelcast.emulator.ptx import NotEmulated
 from kernelcast.errors import SetupError
-from kernelcast.types import FailureKind
+from kernelcast.types import FailureKind, Problem
 from tests.backends.gpu_problems import edited, gpu_kernel, gpu_problem, need_nvcc
 
 RIGHT = ("half_matmul", "histogram", "layernorm", "matmul", "softmax", "spill", "transpose")
@@ -95,3 +95,67 @@ def test_code_that_cannot_be_launched_is_not_emulated(backend: CudaBackend) -> N
     problem = gpu_problem("vector_add", "cuda").model_copy(update={"language": "python"})
     with pytest.raises(NotEmulated, match="without a launch"):
         backend.verify(problem, gpu_kernel("import torch\n", "python"), seed=1)
+
+
+# ------------------------------------------------------------------------------- estimated times
+
+
+@pytest.mark.slow
+def test_what_an_estimate_says(backend: CudaBackend) -> None:
+    problem = gpu_problem("transpose", "cuda")
+    (estimate,) = backend.emulate(problem, gpu_kernel(problem.seed_source, "cuda"))
+    assert estimate.case == "main"
+    least = 2 * 4 * 512 * 1024 / backend.device.bandwidth_bytes_s
+    assert least <= estimate.runtime_s < 10 * least
+    assert estimate.bank_conflicts == pytest.approx(1.0)
+    assert estimate.sectors_per_request == pytest.approx(4.0)
+    assert estimate.used_bytes == pytest.approx(1.0)
+    assert estimate.occupancy == 1.0
+    assert estimate.lane_efficiency == pytest.approx(1.0)
+    assert sum(share for _, share in estimate.lines) <= 1.0
+    assert estimate.cpu_s > 0.0
+
+
+@pytest.mark.slow
+def test_bank_conflicts_are_counted_and_cost(backend: CudaBackend) -> None:
+    problem = gpu_problem("transpose", "cuda")
+    padded = problem.seed_source
+    conflicting = edited(padded, "[TILE + 1]", "[TILE]")
+    (good,), (bad,) = (
+        backend.emulate(problem, gpu_kernel(source, "cuda")) for source in (padded, conflicting)
+    )
+    assert bad.bank_conflicts is not None
+    assert bad.bank_conflicts > 15.0
+    assert bad.runtime_s > 1.5 * good.runtime_s
+    assert bad.bound_by == "memory pipe"
+
+
+@pytest.mark.slow
+def test_a_tuned_kernel_is_counted_with_arguments_of_its_own(backend: CudaBackend) -> None:
+    source = """#pragma kernelcast grid(100) block(128)
+__constant__ int offsets[2];
+extern "C" __global__ void scale(float factor, const float* x, float* y, int n) {
+    int i = blockIdx.x * 128 + threadIdx.x + offsets[1];
+    if (i < n) y[i] = factor * x[i];
+}"""
+    problem = Problem.unstated("scale", "cuda", source).model_copy(update={"entry": "scale"})
+    array = _emulation.Array(4 * 12_800, bytes(64))
+    arguments: list[_emulation.Array | int] = [0x40000000, array, array, 12_800]
+    counted = backend.count(problem, None, source, arguments)
+    assert counted.exact
+    assert counted.array_bytes == 8 * 12_800
+    counts = counted.blocks[0][1]
+    assert counts.traffic("load_global").sectors == 4 * 4
+    beyond = backend.count(
+        problem, None, source, arguments, {"offsets": b"\0" * 4 + b"\xff\xff\0\0"}
+    )
+    assert beyond.blocks[0][1].traffic("load_global").sectors == 0
+
+
+def test_without_known_pipes_there_is_no_estimate(
+    backend: CudaBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "target", "sm_999")
+    problem = gpu_problem("vector_add", "cuda")
+    with pytest.raises(NotEmulated, match="the pipes of sm_999 are not known"):
+        backend.emulate(problem, gpu_kernel(problem.seed_source, "cuda"))

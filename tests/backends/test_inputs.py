@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from kernelcast.backends._arena import Arena, Layout
-from kernelcast.backends._inputs import FreshInputs, hidden_cases, make_inputs
+from kernelcast.backends._inputs import FreshInputs, hidden_cases, make_inputs, sample_inputs
 from kernelcast.expression import evaluate
 from kernelcast.problems import bundled_problems, load_problem
 from kernelcast.types import Argument, Case, Fill, Hidden, Problem, Tolerance
@@ -278,3 +278,13 @@ def test_hidden_cases_are_drawn_anew_for_every_measurement() -> None:
     rng = np.random.default_rng(0)
     first, second = (hidden_cases(problem, 4, 1 << 24, rng) for _ in range(2))
     assert first != second
+
+
+def test_samples_are_the_first_bytes_of_arrays_that_are_too_large() -> None:
+    problem = load_problem("softmax")
+    case = problem.timed_cases[0]
+    (size, sample), (out_size, zeros) = sample_inputs(problem, case, 4096, np.random.default_rng(1))
+    assert size == out_size == 4 * math.prod(case.dimensions.values())
+    assert len(sample) == len(zeros) == 4096
+    assert np.frombuffer(sample, np.float32).std() > 1.0
+    assert not any(zeros)

@@ -20,11 +20,11 @@ from kernelcast.backends._inspect import (
     imported_symbols,
     largest,
     launch_bounds,
-    occupancy,
     parameter_widths,
     ptx_mix,
     read_amdgcn,
     read_ptxas,
+    residency,
     sass_mix,
 )
 from kernelcast.backends._toolchain import triton_tools
@@ -361,20 +361,37 @@ def test_occupancy_is_what_the_maker_computes(
     calculator: Callable[..., int], device: Device, registers: int, shared: int, threads: int
 ) -> None:
     expected = by_the_maker(calculator, device, registers, shared, threads)
-    assert occupancy(device, registers, shared, threads) == pytest.approx(expected)
+    assert residency(device, registers, shared, threads).occupancy == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("registers", "shared", "threads", "blocks", "limiter"),
+    [
+        (32, 0, 256, 8, "threads"),
+        (128, 0, 256, 2, "registers"),
+        (32, 40_000, 128, 4, "shared memory"),
+        (16, 0, 32, 32, "blocks"),
+        (32, 200_000, 32, 0, "shared memory"),
+    ],
+)
+def test_what_allows_no_more_blocks(
+    registers: int, shared: int, threads: int, blocks: int, limiter: str
+) -> None:
+    held = residency(find_device("A100-PCIE-40GB"), registers, shared, threads)
+    assert (held.blocks, held.limiter) == (blocks, limiter)
 
 
 def test_occupancy_on_amd() -> None:
     """By the tables of AMD's ISA guides: 512 registers a lane and 8 waves a SIMD on CDNA."""
     device = find_device("MI300X")
-    assert occupancy(device, 64, 0, 256) == 1.0
-    assert occupancy(device, 65, 0, 256) == 0.875
-    assert occupancy(device, 128, 0, 256) == 0.5
-    assert occupancy(device, 512, 0, 256) == 0.125
-    assert occupancy(device, 32, 32 << 10, 256) == 0.25
-    assert occupancy(device, 32, 65 << 10, 256) == 0.0
-    assert occupancy(find_device("MI50"), 24, 0, 256) == 1.0
-    assert occupancy(find_device("MI50"), 25, 0, 256) == 0.9
+    assert residency(device, 64, 0, 256).occupancy == 1.0
+    assert residency(device, 65, 0, 256).occupancy == 0.875
+    assert residency(device, 128, 0, 256).occupancy == 0.5
+    assert residency(device, 512, 0, 256).occupancy == 0.125
+    assert residency(device, 32, 32 << 10, 256).occupancy == 0.25
+    assert residency(device, 32, 65 << 10, 256).occupancy == 0.0
+    assert residency(find_device("MI50"), 24, 0, 256).occupancy == 1.0
+    assert residency(find_device("MI50"), 25, 0, 256).occupancy == 0.9
 
 
 def test_evidence_stored_before_there_were_gpus_still_loads() -> None:

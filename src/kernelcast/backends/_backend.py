@@ -81,6 +81,8 @@ class Build(Generic[P]):
 
     evidence: Evidence
     program: P | None = None
+    ptx: Path | None = None
+    """The text that the emulator reads, if the compiler made one."""
 
 
 class _ProblemData:

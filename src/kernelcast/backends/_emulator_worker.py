@@ -1,16 +1,19 @@
 """The child that emulates a kernel: it runs PTX on the arrays of the memory that it inherits.
 
 The parent leaves `job.json` and `kernel.ptx` in the working folder. PTX is text that a stranger's
-source led to, so it is read here and never in the parent. Each order of the warps has a slot of the
-memory. Status 0 and a line of JSON mean that the kernel ran in all of them: the line lists its
-faults. Status 2 and a message mean that it has something that is not emulated. The job says where
-packages are, so they are imported late.
+source led to, so it is read here and never in the parent. The task is to compute, where each order
+of the warps has a slot of the memory and the faults are answered, or to count, where the memory
+holds samples of arrays and counts are answered, or to decode, where nothing runs and the unknown
+instructions are answered. Status 0 and a line of JSON are the answer. Status 2 and a message mean
+that the kernel has something that is not emulated. The job says where packages are, so they are
+imported late.
 """
 
 import importlib
 import json
 import mmap
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +48,57 @@ def compute(job: dict[str, Any]) -> list[dict[str, Any]]:
     return faults
 
 
+def count(job: dict[str, Any]) -> dict[str, Any]:
+    """Count what a block in the middle does, and the last ones by x, y and z."""
+    np = importlib.import_module("numpy")
+    dataclasses = importlib.import_module("dataclasses")
+    ptx, machines, memory, counting = (
+        importlib.import_module(f"kernelcast.emulator.{name}")
+        for name in ("ptx", "machine", "memory", "counting")
+    )
+    module = ptx.read_ptx(Path("kernel.ptx").read_text(encoding="utf-8"))
+    entry = module.entry(job["entry"])
+    content = np.frombuffer(mmap.mmap(job["memory_fd"], 0), dtype=np.uint8)
+    ends = np.cumsum(job["samples"])
+    samples = [content[end - size : end] for end, size in zip(ends, job["samples"], strict=True)]
+    sizes = [size for size in job["sizes"] if size is not None]
+    module = module.with_data(
+        {
+            name: sample.tobytes()
+            for name, sample in zip(job["variables"], samples[len(sizes) :], strict=True)
+        }
+    )
+    answers = []
+    for block, _ in counting.blocks_to_count(job["grid"]):
+        arena = memory.SampledArena(sizes, samples[: len(sizes)])
+        addresses = iter(arena.addresses)
+        pairs = zip(job["sizes"], job["numbers"], strict=True)
+        numbers = [number if size is None else next(addresses) for size, number in pairs]
+        numbers += [0] * (len(entry.parameters) - len(numbers))  # scratch that it does not use
+        launch = machines.Launch(tuple(job["grid"]), tuple(job["block"]), numbers, job["shared"])
+        found = counting.count(module, entry, launch, arena, block, job["steps"])
+        answers.append(dataclasses.asdict(found))
+    return {"counts": answers, "cpu_s": time.process_time()}
+
+
+def decode(_job: dict[str, Any]) -> dict[str, Any]:
+    """Make all entries ready to run, and say which instructions are not known."""
+    ptx, known = (
+        importlib.import_module(f"kernelcast.emulator.{name}") for name in ("ptx", "known")
+    )
+    module = ptx.read_ptx(Path("kernel.ptx").read_text(encoding="utf-8"))
+    entries = [function for function in module.functions.values() if function.is_entry]
+    return {"entries": len(entries), "unknown": known.unknown_instructions(module)}
+
+
+TASKS = {"compute": compute, "count": count, "decode": decode}
+
 if __name__ == "__main__":
     job = json.loads(Path("job.json").read_text())
     sys.path[:0] = job["paths"]
     unknown = importlib.import_module("kernelcast.emulator.ptx").NotEmulated
     try:
-        sys.stdout.write(json.dumps(compute(job)))
+        sys.stdout.write(json.dumps(TASKS[job["task"]](job)))
     except unknown as error:
         sys.stdout.write(str(error))
         raise SystemExit(NOT_EMULATED) from None

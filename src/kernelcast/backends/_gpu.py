@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,16 @@ from kernelcast.backends import _cuda_worker
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._backend import MeasuringBackend
 from kernelcast.backends._child import Child
-from kernelcast.backends._emulation import emulate, small_cases
-from kernelcast.backends._inspect import Resources, occupancy, ptx_mix, sass_mix
+from kernelcast.backends._emulation import (
+    Array,
+    CountedLaunch,
+    count,
+    decode,
+    emulate,
+    small_cases,
+)
+from kernelcast.backends._inputs import sample_inputs
+from kernelcast.backends._inspect import Resources, ptx_mix, residency, sass_mix
 from kernelcast.backends._launch import (
     Launch,
     LaunchingChild,
@@ -34,13 +43,15 @@ from kernelcast.backends._launch import (
 from kernelcast.backends._sandbox import Grant, Sandbox
 from kernelcast.backends._toolchain import ToolRun, find_cuda_tool, run_tool
 from kernelcast.backends._verify import KnownAnswer, oracle
-from kernelcast.devices import catalogue, find_device
+from kernelcast.devices import architecture, catalogue, find_device
+from kernelcast.emulator.model import Architecture
 from kernelcast.emulator.ptx import NotEmulated
 from kernelcast.errors import NoDevice, SetupError
-from kernelcast.types import Device, Evidence, Failure, FailureKind, Kernel, Problem
+from kernelcast.types import Case, Device, Emulated, Evidence, Failure, FailureKind, Kernel, Problem
 
 _DEFAULT_TARGET = "sm_90"
 _PROBE_TIMEOUT_S = 30.0
+_SAMPLE_BYTES = 1 << 16
 _INVALID_VALUE, _OUT_OF_RESOURCES = 1, 701
 _NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 
@@ -125,6 +136,89 @@ class GpuBackend(MeasuringBackend[Program]):
                 return failure
         return None
 
+    def emulate(self, problem: Problem, kernel: Kernel) -> list[Emulated]:
+        """Estimate the time of a kernel on each timed case by counting what its blocks do.
+
+        Raises:
+            NotEmulated: The code has something that is not emulated, or it does not compile, or
+                the device's architecture is not known.
+        """
+        constants = architecture(self.target)
+        if constants is None:
+            raise NotEmulated(f"{self.device.name}: the pipes of {self.target} are not known")
+        rng = np.random.default_rng(0)
+        estimates = []
+        for case in problem.timed_cases:
+            arrays = [Array(*one) for one in sample_inputs(problem, case, _SAMPLE_BYTES, rng)]
+            numbers = [case.dimensions[name] for name in problem.dimensions]
+            counted = self.count(problem, case, kernel.source, [*arrays, *numbers])
+            estimates.append(counted.summary(self.device, Architecture(**constants), case.name))
+        return estimates
+
+    def count(
+        self,
+        problem: Problem,
+        case: Case | None,
+        source: str,
+        arguments: Sequence[Array | int],
+        variables: Mapping[str, bytes] = MappingProxyType({}),
+    ) -> CountedLaunch:
+        """Count what the blocks of a launch do.
+
+        Args:
+            problem: The problem; if it states no arguments, a source is launched as it says.
+            case: The case whose dimensions the launch depends on.
+            source: The source.
+            arguments: What the entry is handed: arrays, and the bits of numbers.
+            variables: What the module's own variables hold, by name.
+
+        Raises:
+            NotEmulated: The code has something that is not emulated, or it does not compile.
+        """
+        build = self._build(problem, case, source)
+        if build.evidence.failure is not None:
+            raise NotEmulated(build.evidence.failure.headline)
+        program = build.program
+        if program is None:
+            raise NotEmulated("code without a launch")
+        dimensions = case.dimensions if case else {}
+        return count(
+            self._sandbox,
+            self._directory,
+            program.cubin.with_name("kernel.ptx").read_text(encoding="utf-8"),
+            program.entry,
+            build.evidence,
+            (
+                program.launch.grid_extent(dimensions),
+                program.launch.block_extent(dimensions),
+                program.launch.shared_bytes(dimensions),
+            ),
+            arguments,
+            variables,
+            self._compile_timeout_s,
+        )
+
+    def ptx(self, problem: Problem, source: str) -> str | Failure:
+        """Compile a source that need not be launched, and return its PTX, or why it has none."""
+        build = self._build(problem, None, source)
+        if build.evidence.failure is not None:
+            return build.evidence.failure
+        if build.ptx is None:
+            return Failure(kind=FailureKind.COMPILE_ERROR, message="no PTX was made of it")
+        return build.ptx.read_text(encoding="utf-8")
+
+    def decode(self, ptx: str) -> int:
+        """Make every instruction of the entries ready to run, and of what they call.
+
+        Returns:
+            The number of entries.
+
+        Raises:
+            UnknownInstructions: Some instructions are not emulated.
+            NotEmulated: The text has something else that is not emulated.
+        """
+        return decode(self._sandbox, self._directory, ptx, self._compile_timeout_s)
+
     def _run(self, command: Sequence[str | Path], folder: Path) -> ToolRun:
         """Run a compiler or disassembler, confined."""
         return run_tool(self._sandbox, command, folder, self._compile_timeout_s)
@@ -152,9 +246,9 @@ class GpuBackend(MeasuringBackend[Program]):
         if resources is not None:
             facts |= asdict(resources)
             if threads := facts.get("block_threads"):
-                facts["occupancy"] = occupancy(
+                facts["occupancy"] = residency(
                     self.device, resources.registers, resources.shared_bytes, threads
-                )
+                ).occupancy
         facts["target"] = self.target
         return super()._evidence(problem, run, failure=failure, code=code, **facts)
 

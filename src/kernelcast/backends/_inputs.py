@@ -37,6 +37,22 @@ def make_inputs(problem: Problem, case: Case, rng: np.random.Generator) -> dict[
     }
 
 
+def sample_inputs(
+    problem: Problem, case: Case, most_bytes: int, rng: np.random.Generator
+) -> list[tuple[int, bytes]]:
+    """Return the size of each array of a case in bytes, and its first bytes; outputs are zeros."""
+    samples = []
+    for argument in problem.arguments:
+        dtype, elements = np.dtype(argument.dtype), math.prod(argument.extent(case.dimensions))
+        shape = (min(elements, most_bytes // dtype.itemsize),)
+        if argument.role == "input":
+            content = _Filling(argument, case).drawn(shape, rng)
+        else:
+            content = np.zeros(shape, dtype)
+        samples.append((elements * dtype.itemsize, content.tobytes()))
+    return samples
+
+
 class _Filling:
     """The fill of one argument of one case, with its bounds as numbers."""
 

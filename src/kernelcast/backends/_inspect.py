@@ -149,8 +149,18 @@ def _allocation(device: Device) -> _Allocation:
     return _Allocation(granule * device.warp, 2, 512, 0)
 
 
-def occupancy(device: Device, registers: int, shared_bytes: int, block_threads: int) -> float:
-    """The share of a core's warps that can be resident at once; 0 if a block does not fit.
+@dataclass(frozen=True)
+class Residency:
+    """How many blocks a core holds at once, and what allows no more."""
+
+    blocks: int
+    occupancy: float
+    """The share of a core's warps that are taken; 0 if a block does not fit."""
+    limiter: str
+
+
+def residency(device: Device, registers: int, shared_bytes: int, block_threads: int) -> Residency:
+    """Return how many blocks a core holds at once.
 
     Registers go to warps in units of the device's generation, from the partition that the warp
     runs on. Shared memory goes to blocks, with a kilobyte more for the system from sm_80 on.
@@ -158,19 +168,22 @@ def occupancy(device: Device, registers: int, shared_bytes: int, block_threads: 
     units = _allocation(device)
     most_warps = device.threads_per_core // device.warp
     warps = -(-block_threads // device.warp)
-    limits = [device.blocks_per_core, most_warps // warps]
+    limits = {"blocks": device.blocks_per_core, "threads": most_warps // warps}
     if registers:
         per_warp = _round_up(registers * device.warp, units.register_unit)
         warps_at_once = device.registers_per_core // units.partitions // per_warp * units.partitions
         # The hardware checks a launch as if its warps filled every partition.
         checked = per_warp * _round_up(warps, units.partitions)
-        limits.append(warps_at_once // warps if checked <= device.registers_per_core else 0)
+        fits = checked <= device.registers_per_core
+        limits["registers"] = warps_at_once // warps if fits else 0
     per_block = _round_up(shared_bytes + units.reserved_shared_bytes, units.shared_unit)
     if shared_bytes > device.shared_bytes_per_block:
-        limits.append(0)
+        limits["shared memory"] = 0
     elif per_block:
-        limits.append(device.shared_bytes_per_core // per_block)
-    return min(limits) * warps / most_warps
+        limits["shared memory"] = device.shared_bytes_per_core // per_block
+    limiter = min(limits, key=lambda name: limits[name])
+    blocks = limits[limiter]
+    return Residency(blocks, blocks * warps / most_warps, limiter)
 
 
 def _round_up(amount: int, unit: int) -> int:

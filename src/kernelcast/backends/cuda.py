@@ -96,8 +96,11 @@ class CudaBackend(GpuBackend):
         bounds = launch_bounds(ptx)
         block_threads = bounds.get(entry) if entry else max(bounds.values(), default=None)
         program: Program | None = None
-        if is_cuda and problem.arguments:
-            outcome = _program(problem, entry, ptx, read_launch(text), folder)
+        launch = read_launch(text) if is_cuda else None
+        if is_cuda and not problem.arguments and entry and launch:
+            program = Program(folder / "kernel.cubin", entry, parameter_widths(ptx)[entry], launch)
+        elif is_cuda and problem.arguments:
+            outcome = _program(problem, entry, ptx, launch, folder)
             if isinstance(outcome, Failure):
                 return Build(self._evidence(problem, run, failure=outcome))
             program = outcome
@@ -113,7 +116,7 @@ class CudaBackend(GpuBackend):
             block_threads=block_threads,
             launches=1 if entry else len(functions) or None,
         )
-        return Build(evidence, program)
+        return Build(evidence, program, folder / "kernel.ptx")
 
 
 def _find_entry(name: str, functions: Sequence[str]) -> str | None:

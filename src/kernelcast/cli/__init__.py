@@ -20,6 +20,7 @@ COMMANDS = {
     "forecast": "Forecast the speedup of CANDIDATE against REFERENCE, two source files of one "
     "language.",
     "init": "Make a problem FOLDER that runs, to be changed into your own.",
+    "inspect": "Say what KERNEL (a .cu or Triton file) does on a GPU, without one.",
     "ls": "List the runs of the store, the latest last: problem, best, what was spent, and state.",
     "rank": "Order the kernels of POOL by their chance to be the fastest, and say how many to "
     "measure.",

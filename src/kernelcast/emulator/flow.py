@@ -16,6 +16,7 @@ _CYCLES: Mapping[Kind, float] = {
     "multiply": 4.5,
     "wide": 8.0,
     "divide": 60.0,
+    "divide_integer": 120.0,
     "float": 4.0,
     "special": 24.0,
     "double": 8.0,

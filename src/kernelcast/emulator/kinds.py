@@ -8,9 +8,10 @@ from typing import Literal
 from kernelcast.emulator.ptx import SIZES, Instruction
 
 Kind = Literal[
-    "free", "integer", "multiply", "wide", "divide", "float", "special", "double", "convert",
-    "convert_double", "matrix", "shuffle", "control", "barrier", "load_shared", "store_shared",
-    "load_global", "store_global", "load_local", "store_local", "load_constant", "atomic",
+    "free", "integer", "multiply", "wide", "divide", "divide_integer", "float", "special", "double",
+    "convert", "convert_double", "matrix", "shuffle", "control", "barrier", "load_shared",
+    "store_shared", "load_global", "store_global", "load_local", "store_local", "load_constant",
+    "atomic",
 ]  # fmt: skip
 """The pipe that an instruction of PTX goes through; several of the machine may be made of one."""
 
@@ -42,7 +43,7 @@ def kind_of(instruction: Instruction) -> Kind:
     if opcode in _SPECIAL:
         return "double" if kind == "f64" else "special"
     if opcode in ("div", "rem"):
-        return "double" if kind == "f64" else "divide"
+        return "double" if kind == "f64" else "divide" if is_float else "divide_integer"
     if kind == "f64":
         return "double"
     if is_float and opcode in ("add", "sub", "mul", "fma", "mad"):

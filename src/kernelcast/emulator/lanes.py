@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelcast.emulator.memory import POISON, Copies, Ints, Mask, Shadow
-from kernelcast.emulator.ptx import SIZES, Function, Instruction, NotEmulated, Variable
+from kernelcast.emulator.ptx import SIZES, Function, Instruction, Module, NotEmulated, Variable
 
 if TYPE_CHECKING:
     from kernelcast.emulator.machine import Launch, Machine
@@ -26,6 +26,7 @@ Step = Callable[["Group", Mask | None], None]
 
 WARP = 32
 _MOST_DEPTH = 16  # of calls
+_BARRIER = frozenset({"sync", "aligned", "cta"})
 
 
 def no_step(_group: Group, _mask: Mask | None) -> None:
@@ -344,8 +345,7 @@ class Activation:
         group = self.group
         if not group.machine.holds:
             return
-        known = {"sync", "aligned", "cta"}
-        if self is not group.top or not known.issuperset(instruction.modifiers):
+        if self is not group.top or not _BARRIER.issuperset(instruction.modifiers):
             raise NotEmulated(instruction.text)
         numbers = [_literal(text, instruction) for text in instruction.operands]
         lanes = slice(None) if chosen is None else chosen
@@ -356,10 +356,7 @@ class Activation:
     def _call(self, instruction: Instruction, chosen: Mask | None) -> None:
         """Run a function for the lanes that call it."""
         group = self.group
-        operands = instruction.operands
-        results = _names(operands[0]) if operands[0].startswith("(") else []
-        name, *rest = operands[1:] if operands[0].startswith("(") else operands
-        arguments = _names(rest[0]) if rest else []
+        results, name, arguments = _called(instruction)
         if name == "__assertfail":
             self._stop(instruction, chosen)
             return
@@ -387,6 +384,45 @@ class Activation:
         local, size = self.group.local, variable.size or variable.align
         end = base + callee.frame[variable.name]
         local[:, end : end + size] = local[:, start : start + size]
+
+
+def _called(instruction: Instruction) -> tuple[list[str], str, list[str]]:
+    """Return the results, the name and the arguments of a call."""
+    operands = instruction.operands
+    results = _names(operands[0]) if operands[0].startswith("(") else []
+    name, *rest = operands[1:] if operands[0].startswith("(") else operands
+    return results, name, _names(rest[0]) if rest else []
+
+
+def check_control(instruction: Instruction, function: Function, module: Module) -> str:
+    """Return the function of the module that an instruction which ends a block calls, or "".
+
+    Raises:
+        NotEmulated: The instruction is not known, which would show when it is run.
+    """
+    opcode, modifiers, operands = instruction.opcode, {*instruction.modifiers}, instruction.operands
+    is_barrier = opcode in ("bar", "barrier")
+    known = {"bra": {"uni"}, "brx": {"idx", "uni"}, "ret": {"uni"}, "call": {"uni"}}
+    if modifiers - (_BARRIER if is_barrier else known.get(opcode, set())):
+        raise NotEmulated(instruction.text)
+    if is_barrier:
+        for text in operands:
+            _literal(text, instruction)
+    if (is_barrier or opcode == "exit") and not function.is_entry:
+        raise NotEmulated(f"in a function that is called: {instruction.text}")
+    if opcode == "brx":
+        names = function.tables.get(operands[1])
+        no_target = names is None or any(name not in function.labels for name in names)
+        if "idx" not in modifiers or instruction.guard or no_target:
+            raise NotEmulated(instruction.text)
+    if opcode != "call":
+        return ""
+    _, name, _ = _called(instruction)
+    if name == "__assertfail":
+        return ""
+    if name not in module.functions:
+        raise NotEmulated(f"a call of {name}")
+    return name
 
 
 def poison(kind: str) -> Value:

@@ -156,7 +156,7 @@ class Machine:
             for block in function.blocks:
                 blocks.append(
                     tuple(
-                        (i, None if _is_control(i) else self._decode(i, function, self))
+                        (i, None if is_control(i) else self._decode(i, function, self))
                         for i in block
                     )
                 )
@@ -216,7 +216,8 @@ def _grain(module: Module) -> int:
     return min([4, *widths])
 
 
-def _is_control(instruction: Instruction) -> bool:
+def is_control(instruction: Instruction) -> bool:
+    """Whether an instruction is one of those that end a block."""
     return instruction.opcode in _CONTROL and "warp" not in instruction.modifiers
 
 

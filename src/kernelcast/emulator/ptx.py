@@ -114,6 +114,11 @@ class Module:
             raise NotEmulated(f"{len(entries)} entries {name}".rstrip())
         return entries[0]
 
+    def with_data(self, data: Mapping[str, bytes]) -> Module:
+        """Return the module with other content in some of its variables."""
+        variables = (replace(v, data=data.get(v.name, v.data)) for v in self.variables)
+        return replace(self, variables=tuple(variables))
+
 
 # ------------------------------------------------------------------------------------ the text
 

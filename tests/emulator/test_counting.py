@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelcast.emulator import counts as counting
-from kernelcast.emulator.counts import Counts, count
+from kernelcast.emulator import counting
+from kernelcast.emulator.counting import count
+from kernelcast.emulator.counts import Counts
 from kernelcast.emulator.kinds import Kind, kind_of
 from kernelcast.emulator.machine import Launch
 from kernelcast.emulator.memory import SampledArena
@@ -101,6 +102,55 @@ def test_turns_that_are_left_out_are_counted(turns: int, inner: str, stride: int
     assert short == pytest.approx(full)
 
 
+TESTS = {
+    "setp.ne.s32 %p1, %r5, %r9": (0, 3, 99, ""),
+    "setp.lt.s32 %p1, %r5, %r9": (-7, 4, 90, ""),
+    "setp.le.u32 %p1, %r5, %r9": (0, 4, 92, ""),
+    "setp.gt.s32 %p1, %r5, %r9": (60, -7, -90, ""),
+    "setp.ge.s32 %p1, %r5, %r9": (64, -8, -96, ""),
+    "setp.ne.u32 %p1, %r6, 0": (1, 1, 0, "shr.u32 %r6, 0x40000000, %r5;"),
+    "setp.ne.u32 %p1, %r6, 21": (0, 1, 0, "and.b32 %r6, %r5, 31;"),
+    "setp.lt.u32 %p1, %r6, 900": (0, 1, 0, "mul.lo.u32 %r6, %r5, %r5;"),
+    "setp.lt.u32 %p1, %r6, 901": (0, 1, 0, "mad.lo.u32 %r6, %r5, 17, 3;"),
+}
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_the_end_of_a_loop_is_where_it_is(test: str) -> None:
+    begin, step, end, more = TESTS[test]
+    body = f"""
+        mov.u32 %r5, {begin}; mov.u32 %r9, {end}; ld.param.u64 %d0, [p0];
+        mov.u32 %r1, %tid.x; mad.wide.u32 %d1, %r1, 4, %d0;
+    $loop:
+        ld.global.f32 %r7, [%d1]; add.f32 %r8, %r8, %r7; add.u64 %d1, %d1, 256;
+        add.s32 %r5, %r5, {step}; {more}
+        {test}; @%p1 bra $loop;
+        st.global.f32 [%d0], %r8;
+    """
+    short = flat(counted(body))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "_SKIPPED_AT_LEAST", 10**9)
+        full = flat(counted(body))
+    assert short == pytest.approx(full)
+    assert full["float"] > 2 * 20
+
+
+def test_what_a_table_says_where_to_look_is_sampled() -> None:
+    body = """
+        ld.param.u64 %d0, [p0]; mov.u32 %r5, 0; mov.u32 %r1, %tid.x; mul.wide.u32 %d4, %r1, 4;
+        mov.u64 %d1, %d0;
+    $loop:
+        ld.global.u32 %r6, [%d1]; mad.wide.u32 %d2, %r6, 4, %d0; add.u64 %d2, %d2, %d4;
+        ld.global.f32 %r7, [%d2]; add.f32 %r8, %r8, %r7;
+        add.u64 %d1, %d1, 4; add.s32 %r5, %r5, 1; setp.ne.s32 %p1, %r5, 1000; @%p1 bra $loop;
+        st.global.f32 [%d0], %r8;
+    """
+    counts = counted(body)
+    assert not counts.exact
+    assert counts.total("float") == 2 * 1000
+    assert counts.traffic("load_global").sectors == pytest.approx(2 * 1000 * (1 + 4), rel=0.01)
+
+
 def test_a_long_loop_takes_few_steps() -> None:
     body = LOOP.replace("INNER", "bar.sync 0;").replace("STRIDE", "256")
     counts = counted(body, turns=1_000_000)
@@ -140,7 +190,8 @@ def test_copies_go_through_both_memories() -> None:
         ("ex2.approx.f32 %r1, %r1", "special"),
         ("cvt.u64.u32 %d1, %r1", "free"),
         ("cvt.rn.f32.s32 %r1, %r1", "convert"),
-        ("div.s32 %r1, %r1, %r1", "divide"),
+        ("div.s32 %r1, %r1, %r1", "divide_integer"),
+        ("div.rn.f32 %r1, %r1, %r1", "divide"),
         ("ld.const.f32 %r1, [%d1]", "load_constant"),
         ("shfl.sync.bfly.b32 %r1, %r1, 1, 31, -1", "shuffle"),
     ],

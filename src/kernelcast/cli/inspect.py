@@ -1,0 +1,152 @@
+"""The command that says what a kernel does on a GPU, without one."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from kernelcast.backends._gpu import GpuBackend
+from kernelcast.canonical import read_kernel
+from kernelcast.cli.common import ERR, EXISTING_FILE, OUT, json_option, option
+from kernelcast.devices import find_device
+from kernelcast.emulator.ptx import NotEmulated
+from kernelcast.errors import SetupError
+from kernelcast.events import ComponentSpec
+from kernelcast.plugins import build
+from kernelcast.problems import load_problem
+from kernelcast.report.tables import Report, listing
+from kernelcast.types import Emulated, Evidence, Failure, Kernel, Problem
+
+_SHOWN_SHARE = 0.05
+_LONGEST_LINE = 60
+
+
+@click.command()
+@click.argument("kernel", type=EXISTING_FILE)
+@option(
+    "--problem", "Problem that it solves (bundled name or folder): arrays and sizes.", required=True
+)
+@option("--device", "GPU to estimate for, e.g. RTX-3090.", default="A100-SXM4-80GB")
+@json_option
+def inspect(kernel: Path, problem: str, device: str, as_json: bool) -> None:
+    """Say what KERNEL (a .cu or Triton file) does on a GPU, without one.
+
+    \b
+    Example:
+      kernelcast inspect softmax.cu --problem my_softmax/ --device RTX-3090
+
+    The kernel is compiled for the device, and its PTX runs on this CPU. The small cases of the
+    problem show whether it is right: wrong results, accesses outside of arrays, races, barriers
+    that not all threads reach. For each timed case, some blocks are counted: what bounds the time,
+    sectors a request of global memory, bank conflicts, occupancy, the costliest lines. The time is
+    an estimate from these counts, never a measurement: docs/explanation/emulator.md says how far
+    off it is.
+    """
+    source = read_kernel(kernel)
+    target = find_device(device)
+    solved = load_problem(problem)
+    if source.language not in ("cuda", "triton") or not target.target.startswith("sm_"):
+        raise SetupError(
+            f"{kernel.name} for {target.name}: only CUDA and Triton kernels for NVIDIA GPUs are "
+            "emulated; name a .cu file or a Triton module, and a GPU such as RTX-3090"
+        )
+    solved = solved.model_copy(update={"language": source.language})
+    spec = ComponentSpec(name=source.language, options={"device": target.name})
+    with closing(build("backend", spec)) as backend, ERR.status("compiling and emulating"):
+        report = _report(backend, solved, source, kernel.name)
+    report.show(OUT, as_json=as_json)
+
+
+def _report(backend: GpuBackend, problem: Problem, kernel: Kernel, name: str) -> Report:
+    evidence = backend.inspect(problem, kernel)
+    if evidence.failure is not None:
+        raise SetupError(f"{name} does not compile: {evidence.failure.message}")
+    wrong, checked = _verified(backend, problem, kernel)
+    try:
+        estimates, unknown = backend.emulate(problem, kernel), ""
+    except NotEmulated as error:
+        estimates, unknown = [], str(error)
+    facts = {
+        "kernel": name,
+        "device": backend.device.name,
+        "failure": wrong.model_dump(mode="json") if wrong else None,
+        "checked": checked,
+        "not_emulated": unknown,
+        "registers": evidence.registers,
+        "shared_bytes": evidence.shared_bytes,
+        "spill_bytes": evidence.spill_bytes,
+        "cases": [estimate.model_dump(mode="json") for estimate in estimates],
+    }
+    source = kernel.source.splitlines()
+    parts: list[Table | Text] = [
+        Text(f"{name} for {backend.device.name}: estimated, not measured", style="bold"),
+        Text(_verdict(wrong, checked), style="red" if wrong else ""),
+    ]
+    for estimate in estimates:
+        parts.append(_details(estimate, evidence, source))
+    if unknown:
+        parts.append(Text(f"no estimate; not emulated: {unknown}", style="yellow"))
+    return Report(facts, parts)
+
+
+def _verified(backend: GpuBackend, problem: Problem, kernel: Kernel) -> tuple[Failure | None, str]:
+    """Return what is wrong with it on the small cases, and why it was not looked at, if so."""
+    try:
+        return backend.verify(problem, kernel, seed=0), ""
+    except (NotEmulated, SetupError) as error:
+        return None, str(error)
+
+
+def _verdict(wrong: Failure | None, unchecked: str) -> str:
+    if wrong:
+        return f"wrong ({wrong.kind}): {wrong.message}"
+    return f"not checked: {unchecked}" if unchecked else "right on the small cases, as emulated"
+
+
+def _headline(estimate: Emulated) -> str:
+    low, high = (
+        _time(estimate.runtime_s * 2.0 ** (sign * estimate.spread_log2)) for sign in (-1, 1)
+    )
+    time = _time(estimate.runtime_s)
+    return f"case {estimate.case}: about {time}; four of five kernels lie in {low} to {high}"
+
+
+def _details(estimate: Emulated, evidence: Evidence, source: list[str]) -> Table:
+    shares = sorted(estimate.shares.items(), key=lambda share: -share[1])
+    shown = ", ".join(f"{name} {share:.0%}" for name, share in shares if share >= _SHOWN_SHARE)
+    held = (
+        f"{evidence.registers} registers a thread, {evidence.shared_bytes:,} shared bytes a block"
+    )
+    rows = [
+        ("bound by", estimate.bound_by),
+        ("alone would take", shown),
+        ("occupancy", f"{estimate.occupancy:.0%}, limited by {estimate.limiter}: {held}"),
+        ("busy lanes", f"{estimate.lane_efficiency:.0%}"),
+    ]
+    if evidence.spill_bytes:
+        rows.append(("spilled", f"{evidence.spill_bytes:,} bytes a thread"))
+    if estimate.sectors_per_request is not None:
+        used = f"{estimate.used_bytes:.0%} of their bytes are used"
+        rows.append(
+            ("global memory", f"{estimate.sectors_per_request:.1f} sectors a request, {used}")
+        )
+    if estimate.bank_conflicts is not None:
+        conflicts = f"{estimate.bank_conflicts:.1f} times the turns that it needs without conflicts"
+        rows.append(("shared memory", conflicts if estimate.bank_conflicts > 1 else "no conflicts"))
+    for number, share in estimate.lines:
+        text = source[number - 1].strip() if number <= len(source) else ""
+        rows.append((f"line {number}", f"{share:.0%}  {text[:_LONGEST_LINE]}"))
+    if not estimate.exact:
+        rows.append(("sampled", "addresses depend on data: some turns of loops were not run"))
+    return listing(_headline(estimate), rows)
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
