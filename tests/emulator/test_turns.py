@@ -83,6 +83,20 @@ def test_a_path_that_may_change_otherwise_is_not_foreseen(text: str) -> None:
     assert foresee(turn, Flow(function), ["%r1"]) is None
 
 
+@pytest.mark.parametrize("by_all", [True, False])
+def test_a_register_that_some_lanes_keep_still_varies(by_all: bool) -> None:
+    text = "add.s32 %r2, %r1, 4; mov.u32 %r2, 5; setp.lt.s32 %p1, %r2, %r9; add.s32 %r1, %r1, 4;"
+    function, turn = parsed(text if not by_all else text.replace("mov", "@%p2 mov"))
+    kept = [(instruction, by_all or instruction.opcode != "mov") for instruction, _ in turn]
+    foreseen = foresee(kept, Flow(function), ["%r1"])
+    assert foreseen is not None
+    assert len(foreseen.comparisons) == 1
+    function, turn = parsed(text)
+    everywhere = foresee(turn, Flow(function), ["%r1"])
+    assert everywhere is not None
+    assert not everywhere.comparisons
+
+
 def test_what_is_read_before_it_is_written_is_carried() -> None:
     function, turn = parsed("add.s32 %r1, %r1, %r2; mov.u32 %r3, 1; add.s32 %r4, %r3, 1;")
     assert carried_by(turn, Flow(function)) == {"%r1", "%r2"}

@@ -278,11 +278,11 @@ class _Counter(Watcher):
                 return None
             if differences[-1].any():
                 steps[name] = (values[-1], differences[-1])
-        tests = foresee(turn, self._flow, steps) if steps else None
-        if tests is None:
+        foreseen = foresee(turn, self._flow, steps) if steps else None
+        if foreseen is None:
             return None
-        alike = turns_alike(tests, turns[-2].compared, turns[-1].compared, turns[-1].mask)
-        return _Handed(steps, alike, tests.exact) if alike < MOST_TURNS else None
+        alike = turns_alike(foreseen, turns[-2].compared, turns[-1].compared, turns[-1].mask)
+        return _Handed(steps, alike, foreseen.exact) if alike < MOST_TURNS else None
 
     def _is_computed(self, instruction: Instruction) -> bool:
         return instruction.opcode == "bra" or self._flow.is_needed(instruction)

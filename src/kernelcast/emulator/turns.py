@@ -58,7 +58,7 @@ def foresee(turn: Sequence[Step], flow: Flow, varying: Iterable[str]) -> Foresee
     carried = carried_by(turn, flow)
     comparisons: list[Instruction] = []
     exact = True
-    for instruction, _ in turn:
+    for instruction, by_all in turn:
         writes, reads = flow.of(instruction)
         is_load = instruction.opcode in ACCESSES and "param" not in instruction.modifiers
         if instruction.opcode in ("bra", "brx") and reads & unknown:
@@ -68,8 +68,9 @@ def foresee(turn: Sequence[Step], flow: Flow, varying: Iterable[str]) -> Foresee
             unknown |= writes
             varies -= writes
         elif not reads & varies:
-            unknown -= writes
-            varies -= writes
+            if by_all and not instruction.guard:  # else some lanes keep what they have
+                unknown -= writes
+                varies -= writes
         elif instruction.opcode == "setp" and compares_integers(instruction):
             if instruction in comparisons:
                 return None  # only the last of its outcomes in a turn would be looked at
@@ -102,18 +103,18 @@ def _is_linear(instruction: Instruction, varies: set[str]) -> bool:
 
 
 def turns_alike(
-    tests: Foreseen, before: Mapping[int, Ints], after: Mapping[int, Ints], mask: Mask | None
+    foreseen: Foreseen, before: Mapping[int, Ints], after: Mapping[int, Ints], mask: Mask | None
 ) -> int:
     """Return how many more turns take the same path.
 
     Args:
-        tests: The comparisons.
+        foreseen: The comparisons.
         before: The difference of what each one compared in the last turn but one, by its `id`.
         after: The same of the last turn.
         mask: The lanes that run the loop.
     """
     least = MOST_TURNS
-    for comparison in tests.comparisons:
+    for comparison in foreseen.comparisons:
         outcome = next(name for name in comparison.modifiers if name in _COMPARISONS)
         last, step = after[id(comparison)], after[id(comparison)] - before[id(comparison)]
         turns = _same_for(outcome, last, step)
