@@ -8,7 +8,7 @@ seen none of its times (leave-kernel-out). `shipped` are the choices in the prod
     python bench/emulator.py [--quick] [--configurations 300] [--jobs 2] [--work emulator.jsonl]
 
 Counts are appended to the work file, one line per configuration and target: an interrupted run goes
-on. A recorded time is the best of its space by `top10` if the ten lowest estimates contain it.
+on. `top10` is the best time of a space over the best time of its ten lowest estimates.
 """
 
 from __future__ import annotations
@@ -59,11 +59,6 @@ class Job:
     group: str
     key: str
     target: str
-
-    @property
-    def identity(self) -> tuple[str, str, str]:
-        """What its line in the work file is found by."""
-        return self.group, self.key, self.target
 
 
 @cache

@@ -23,6 +23,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from kernelcast.backends import _emulator_worker
+from kernelcast.backends._inputs import array_bytes
 from kernelcast.backends._inspect import Residency, residency
 from kernelcast.backends._launch import Launch
 from kernelcast.backends._sandbox import Sandbox
@@ -68,7 +69,7 @@ def small_cases(problem: Problem, launch: Launch) -> list[Case]:
     small = [
         case
         for case in problem.cases
-        if _bytes(problem, case) <= _SMALL_BYTES
+        if array_bytes(problem, case.dimensions) <= _SMALL_BYTES
         and math.prod(launch.grid_extent(case.dimensions)) <= _MOST_BLOCKS
     ]
     if not small:
@@ -77,14 +78,6 @@ def small_cases(problem: Problem, launch: Launch) -> list[Case]:
             "blocks to run on the CPU: add a small one with timed = false"
         )
     return small
-
-
-def _bytes(problem: Problem, case: Case) -> int:
-    return sum(
-        np.dtype(argument.dtype).itemsize
-        * int(np.prod(argument.extent(case.dimensions), dtype=np.int64))
-        for argument in problem.arguments
-    )
 
 
 def package_folder(name: str) -> Path:

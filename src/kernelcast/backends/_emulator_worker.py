@@ -9,7 +9,9 @@ that the kernel has something that is not emulated. The job says where packages 
 imported late.
 """
 
+import dataclasses
 import importlib
+import itertools
 import json
 import mmap
 import sys
@@ -22,22 +24,15 @@ NOT_EMULATED = 2
 
 def compute(job: dict[str, Any]) -> list[dict[str, Any]]:
     """Run the whole grid in each order, on the arrays of its slot; return the faults."""
-    np = importlib.import_module("numpy")
-    ptx, machines, memory, instructions = (
-        importlib.import_module(f"kernelcast.emulator.{name}")
-        for name in ("ptx", "machine", "memory", "instructions")
-    )
-    module = ptx.read_ptx(Path("kernel.ptx").read_text(encoding="utf-8"))
-    entry = module.entry(job["entry"])
-    content = np.frombuffer(mmap.mmap(job["memory_fd"], 0), dtype=np.uint8)
+    machines, memory, instructions = _modules("machine", "memory", "instructions")
+    module = _read_ptx()
+    entry, content = module.entry(job["entry"]), _content(job)
     faults: list[dict[str, Any]] = []
     for slot, order in zip(content.reshape(len(job["orders"]), -1), job["orders"], strict=True):
         pieces = zip(job["offsets"], job["lengths"], strict=True)
         arrays = [slot[offset : offset + length] for offset, length in pieces]
         arena = memory.Arena(arrays)
-        numbers = [*arena.addresses, *job["dimensions"]]
-        numbers += [0] * (len(entry.parameters) - len(numbers))  # scratch that it does not use
-        launch = machines.Launch(tuple(job["grid"]), tuple(job["block"]), numbers, job["shared"])
+        launch = _launch(job, entry, [*arena.addresses, *job["dimensions"]])
         machine = machines.Machine(
             module, entry, launch, arena, instructions.decode, order=order, steps=job["steps"]
         )
@@ -50,16 +45,10 @@ def compute(job: dict[str, Any]) -> list[dict[str, Any]]:
 
 def count(job: dict[str, Any]) -> dict[str, Any]:
     """Count what a block in the middle does, and the last ones by x, y and z."""
-    np = importlib.import_module("numpy")
-    dataclasses = importlib.import_module("dataclasses")
-    ptx, machines, memory, counting = (
-        importlib.import_module(f"kernelcast.emulator.{name}")
-        for name in ("ptx", "machine", "memory", "counting")
-    )
-    module = ptx.read_ptx(Path("kernel.ptx").read_text(encoding="utf-8"))
-    entry = module.entry(job["entry"])
-    content = np.frombuffer(mmap.mmap(job["memory_fd"], 0), dtype=np.uint8)
-    ends = np.cumsum(job["samples"])
+    memory, counting = _modules("memory", "counting")
+    module = _read_ptx()
+    entry, content = module.entry(job["entry"]), _content(job)
+    ends = itertools.accumulate(job["samples"])
     samples = [content[end - size : end] for end, size in zip(ends, job["samples"], strict=True)]
     sizes = [size for size in job["sizes"] if size is not None]
     module = module.with_data(
@@ -74,21 +63,40 @@ def count(job: dict[str, Any]) -> dict[str, Any]:
         addresses = iter(arena.addresses)
         pairs = zip(job["sizes"], job["numbers"], strict=True)
         numbers = [number if size is None else next(addresses) for size, number in pairs]
-        numbers += [0] * (len(entry.parameters) - len(numbers))  # scratch that it does not use
-        launch = machines.Launch(tuple(job["grid"]), tuple(job["block"]), numbers, job["shared"])
-        found = counting.count(module, entry, launch, arena, block, job["steps"])
-        answers.append(dataclasses.asdict(found))
+        launch = _launch(job, entry, numbers)
+        counts = counting.count(module, entry, launch, arena, block, job["steps"])
+        answers.append(dataclasses.asdict(counts))
     return {"counts": answers, "cpu_s": time.process_time()}
 
 
 def decode(_job: dict[str, Any]) -> dict[str, Any]:
     """Make all entries ready to run, and say which instructions are not known."""
-    ptx, known = (
-        importlib.import_module(f"kernelcast.emulator.{name}") for name in ("ptx", "known")
-    )
-    module = ptx.read_ptx(Path("kernel.ptx").read_text(encoding="utf-8"))
+    (known,) = _modules("known")
+    module = _read_ptx()
     entries = [function for function in module.functions.values() if function.is_entry]
     return {"entries": len(entries), "unknown": known.unknown_instructions(module)}
+
+
+def _modules(*names: str) -> list[Any]:
+    return [importlib.import_module(f"kernelcast.emulator.{name}") for name in names]
+
+
+def _read_ptx() -> Any:
+    (ptx,) = _modules("ptx")
+    return ptx.read_ptx(Path("kernel.ptx").read_text(encoding="utf-8"))
+
+
+def _content(job: dict[str, Any]) -> Any:
+    """Return the bytes of the memory that the parent handed over."""
+    np = importlib.import_module("numpy")
+    return np.frombuffer(mmap.mmap(job["memory_fd"], 0), dtype=np.uint8)
+
+
+def _launch(job: dict[str, Any], entry: Any, numbers: list[int]) -> Any:
+    (machine,) = _modules("machine")
+    unused = [0] * (len(entry.parameters) - len(numbers))  # scratch that the code does not use
+    extents = tuple(job["grid"]), tuple(job["block"])
+    return machine.Launch(*extents, [*numbers, *unused], job["shared"])
 
 
 TASKS = {"compute": compute, "count": count, "decode": decode}

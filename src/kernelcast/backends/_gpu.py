@@ -65,6 +65,10 @@ class Program:
     widths: tuple[int, ...]
     launch: Launch
 
+    def ptx(self) -> str:
+        """Return the text that the cubin was assembled from."""
+        return self.cubin.with_name("kernel.ptx").read_text(encoding="utf-8")
+
 
 class GpuBackend(MeasuringBackend[Program]):
     """A backend without its compiler.
@@ -126,7 +130,7 @@ class GpuBackend(MeasuringBackend[Program]):
                 self._sandbox,
                 self._directory,
                 problem,
-                program.cubin.with_name("kernel.ptx").read_text(encoding="utf-8"),
+                program.ptx(),
                 program.entry,
                 program.launch,
                 KnownAnswer.draw(problem, case, expected, rng),
@@ -185,7 +189,7 @@ class GpuBackend(MeasuringBackend[Program]):
         return count(
             self._sandbox,
             self._directory,
-            program.cubin.with_name("kernel.ptx").read_text(encoding="utf-8"),
+            program.ptx(),
             program.entry,
             build.evidence,
             (

@@ -9,7 +9,7 @@ distribution and costs little more than a copy.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -151,14 +151,14 @@ def hidden_cases(
     A problem that states no legal shapes gets its smallest case's.
     """
     cases = []
-    smallest = min(problem.cases, key=lambda case: _bytes(problem, case.dimensions))
+    smallest = min(problem.cases, key=lambda case: array_bytes(problem, case.dimensions))
     for index in range(count):
         scale = (1.0, *_SCALES)[index % (1 + len(_SCALES))]
         # Magnitudes show where there is something to add up: of several shapes, the largest.
         draws = 1 if scale == 1.0 else _SHAPES_TO_CHOOSE_FROM
         drawn = [_drawn_dimensions(problem, largest_bytes, rng) for _ in range(draws)]
         shapes = [shape for shape in drawn if shape is not None] or [dict(smallest.dimensions)]
-        dimensions = max(shapes, key=lambda shape: _bytes(problem, shape))
+        dimensions = max(shapes, key=lambda shape: array_bytes(problem, shape))
         cases.append(Case(name=f"hidden-{index}", dimensions=dimensions, timed=False, scale=scale))
     return cases
 
@@ -174,13 +174,14 @@ def _drawn_dimensions(
             name: int(math.exp(rng.uniform(math.log(low), math.log(high + 1))))
             for name, (low, high) in problem.hidden.dimensions.items()
         }
-        fits = _bytes(problem, drawn) <= largest_bytes
+        fits = array_bytes(problem, drawn) <= largest_bytes
         if fits and all(evaluate(rule, drawn) for rule in problem.hidden.constraints):
             return drawn
     return None
 
 
-def _bytes(problem: Problem, dimensions: Any) -> int:
+def array_bytes(problem: Problem, dimensions: Mapping[str, int]) -> int:
+    """Return the bytes of all arrays of a problem."""
     return sum(
         math.prod(argument.extent(dimensions)) * np.dtype(argument.dtype).itemsize
         for argument in problem.arguments

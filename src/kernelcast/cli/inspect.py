@@ -65,7 +65,7 @@ def _report(backend: GpuBackend, problem: Problem, kernel: Kernel, name: str) ->
     evidence = backend.inspect(problem, kernel)
     if evidence.failure is not None:
         raise SetupError(f"{name} does not compile: {evidence.failure.message}")
-    wrong, checked = _verified(backend, problem, kernel)
+    wrong, unchecked = _verified(backend, problem, kernel)
     try:
         estimates, unknown = backend.emulate(problem, kernel), ""
     except NotEmulated as error:
@@ -74,7 +74,7 @@ def _report(backend: GpuBackend, problem: Problem, kernel: Kernel, name: str) ->
         "kernel": name,
         "device": backend.device.name,
         "failure": wrong.model_dump(mode="json") if wrong else None,
-        "checked": checked,
+        "not_checked": unchecked,
         "not_emulated": unknown,
         "registers": evidence.registers,
         "shared_bytes": evidence.shared_bytes,
@@ -84,7 +84,7 @@ def _report(backend: GpuBackend, problem: Problem, kernel: Kernel, name: str) ->
     source = kernel.source.splitlines()
     parts: list[Table | Text] = [
         Text(f"{name} for {backend.device.name}: estimated, not measured", style="bold"),
-        Text(_verdict(wrong, checked), style="red" if wrong else ""),
+        Text(_verdict(wrong, unchecked), style="red" if wrong else ""),
     ]
     for estimate in estimates:
         parts.append(_details(estimate, evidence, source))

@@ -26,16 +26,13 @@ from kernelcast.emulator.traffic import SECTOR
 Number = Any
 """A float, or an array of them."""
 
-PIPES = (
-    "issue", "float", "integer", "special", "double", "matrix", "memory pipe", "L2 cache",
-    "instruction fetch",
-)  # fmt: skip
 _SCHEDULERS = 4
 _INSTRUCTION_BYTES = 16
 _LAUNCH_CYCLES = 600.0
 _BARRIER_CYCLES = 20.0
 _MISS_CYCLES = 400.0  # a load that the first cache does not hold
 _SMALLEST_L1_BYTES = 16 << 10
+_MEMORY_OVERLAP = 4.0  # an exponent, of memory and cores; assumed
 
 
 @dataclass(frozen=True)
@@ -219,7 +216,7 @@ def estimate(
     last = np.ceil((work.blocks - full * at_once) / cores)
     busy_s = (full * cycles(work.resident) + cycles(last) + _LAUNCH_CYCLES) / clock_hz
     memory_s = work.footprint_bytes / bandwidth_bytes_s
-    seconds = _together([busy_s, memory_s], 4.0)
+    seconds = _together([busy_s, memory_s], _MEMORY_OVERLAP)
     whole = clock_hz * seconds
     most = full * work.resident + last  # blocks of the core that has most of them
     shares = {name: amount * most / whole for name, amount in pipes.items()}
