@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 from scipy.stats import spearmanr
+from scipy.stats import t as student
 
 from _data import Floats, Space, tuner_spaces
 from _result import bench_parser, json_lines, report, rounded, save_figure
@@ -39,6 +40,7 @@ from kernelcast.canonical import canonical_parameters
 from kernelcast.devices import architecture, find_device
 from kernelcast.emulator.model import Architecture, Choices, Work, estimate, stacked
 from kernelcast.emulator.ptx import NotEmulated
+from kernelcast.forecasters import emulated
 from kernelcast.processes import workers
 from kernelcast.types import Problem
 
@@ -268,6 +270,82 @@ def leave_kernel_out(rows: Table) -> tuple[Floats, dict[str, Any]]:
 GROUP_KERNEL = {group: group.partition("_")[0] for group in GROUPS}
 
 
+def log2_estimates(work: Path) -> dict[str, dict[str, float]]:
+    """Return log2 of the estimated seconds by label of a space and key, leave-kernel-out."""
+    lines = [line for line in json_lines(work) if "error" not in line]
+    rows = table(lines)
+    times, _ = leave_kernel_out(rows)
+    found: dict[str, dict[str, float]] = {}
+    keys = (
+        line["key"]
+        for line in lines
+        for space in spaces()[line["group"]]
+        if find_device(GPUS[space.gpu]).target == line["target"]
+    )
+    seconds = times / rows.per_call
+    for label, key, estimate_s in zip(rows.label.tolist(), keys, seconds.tolist(), strict=True):
+        found.setdefault(label.partition(": ")[2], {})[key] = float(np.log2(estimate_s))
+    return found
+
+
+# ------------------------------------------------------------------------- ratios of estimates
+
+_PAIRS = 2000  # of each space
+SCALES = tuple(
+    (slope, least, growth)
+    for slope in (0.8, 0.85, 0.9, 0.95, 1.0)
+    for least in (0.14, 0.18, 0.22, 0.26, 0.3)
+    for growth in (0.0, 0.1, 0.2, 0.3)
+)
+"""Slope, least scale and its growth: what `forecasters/emulated.py` could say of a ratio."""
+
+
+def ratios(rows: Table, estimated_s: Floats) -> dict[str, Any]:
+    """How well pairs of a space are forecast by the ratio of their estimates.
+
+    The constants of the forecast are those that the other kernels make most likely; `shipped` are
+    the ones in the product.
+    """
+    rng = np.random.default_rng(1)
+    pairs = {}
+    for label, mask in rows.spaces():
+        one, other = rng.integers(0, mask.sum(), (2, _PAIRS))
+        kept = one != other
+        estimate, truth = (
+            np.log2(seconds[mask][other] / seconds[mask][one])[kept]
+            for seconds in (estimated_s, rows.recorded_s)
+        )
+        pairs[label] = estimate, truth
+    kernels = {label: GROUP_KERNEL[label.partition(":")[0]] for label in pairs}
+    shipped = (emulated.SLOPE, emulated.LEAST_SCALE_LOG2, emulated.SCALE_GROWTH)
+    by_space = {}
+    for label, pair in pairs.items():
+        others = [other for other in pairs if kernels[other] != kernels[label]]
+        best = max(SCALES, key=lambda scales: sum(_fit_of(*pairs[o], *scales) for o in others))
+        estimate, truth = pair
+        by_space[label] = {
+            "coverage_80": _coverage(*pair, *best),
+            "shipped_coverage_80": _coverage(*pair, *shipped),
+            "right_direction": float(np.mean(np.sign(estimate) == np.sign(truth))),
+        }
+    names = list(next(iter(by_space.values())))
+    means = {name: float(np.mean([space[name] for space in by_space.values()])) for name in names}
+    return {**means, "spaces": by_space}
+
+
+def _fit_of(estimate: Floats, truth: Floats, *scales: float) -> float:
+    slope, least, growth = scales
+    scale = least + growth * np.abs(estimate)
+    density = student.logpdf((truth - slope * estimate) / scale, emulated.FREEDOM) - np.log(scale)
+    return float(density.mean())
+
+
+def _coverage(estimate: Floats, truth: Floats, *scales: float) -> float:
+    slope, least, growth = scales
+    error = np.abs(truth - slope * estimate) / (least + growth * np.abs(estimate))
+    return float(np.mean(error <= student.ppf(0.9, emulated.FREEDOM)))
+
+
 # ---------------------------------------------------------------------------------------- scores
 
 
@@ -359,6 +437,7 @@ def main() -> None:
     else:
         times, choices = leave_kernel_out(rows)
         result |= {**scores(rows, times), "choices": choices}
+        result["ratios"] = ratios(rows, times)
         result["shipped"] = {name: value for name, value in shipped.items() if name != "spaces"}
         if arguments.out:
             draw(rows, times, arguments.out)

@@ -3,9 +3,10 @@
 The two kernels of a pair compute the same, and one of them does what every guide to CUDA advises
 against (`_ordered_pairs.py`). The emulator estimates both for each device; it is right if the
 slower one takes more than 1.02 times as long. A kernel that is not emulated counts as wrong. The
-text forecaster is asked about the same pairs, as `kernelcast forecast` asks it, with what compiling
-shows, in both directions; it is right if it expects more of the faster kernel against the slower
-one than the other way round. A constant answer is right about no pair.
+default forecaster is asked about the same pairs in both directions, twice: with what compiling
+shows alone (the text forecaster), and with the estimates too, as `kernelcast forecast` asks it. It
+is right if it expects more of the faster kernel against the slower one than the other way round. A
+constant answer is right about no pair.
 
     python bench/emulator_pairs.py [--quick] [--device NAME ...] [--jobs 2] [--pairs TEXT]
 
@@ -31,12 +32,11 @@ from _result import bench_parser, cannot_run, report, rounded
 from kernelcast import plugins
 from kernelcast.backends.cuda import CudaBackend
 from kernelcast.certainty import consult
-from kernelcast.emulator.ptx import NotEmulated
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec
 from kernelcast.processes import workers
 from kernelcast.protocols import Forecaster
-from kernelcast.types import Emulated, Kernel, Problem, Query
+from kernelcast.types import Evidence, Query
 
 DEVICES = ("A100-PCIE-40GB", "RTX-3090")
 SMALLEST_RATIO = 1.02
@@ -58,6 +58,9 @@ class Answer:
     """Median forecast of the faster kernel against the slower one."""
     reversed_log2: float
     """Median forecast of the slower kernel against the faster one."""
+    informed_log2: float = 0.0
+    """Median forecast of the faster kernel against the slower one, with the estimates."""
+    informed_reversed_log2: float = 0.0
     reason: str = ""
 
     @property
@@ -67,8 +70,13 @@ class Answer:
 
     @property
     def forecaster_right(self) -> bool:
-        """Whether the forecaster expects more of the faster kernel than of the slower one."""
+        """Whether the text forecaster expects more of the faster kernel than of the slower one."""
         return self.forecast_log2 > self.reversed_log2
+
+    @property
+    def informed_right(self) -> bool:
+        """Whether the forecaster does so with the estimates."""
+        return self.informed_log2 > self.informed_reversed_log2
 
 
 @cache
@@ -86,43 +94,53 @@ def answer(name: str, device: str) -> Answer:
     """Ask the emulator and the forecaster about one pair."""
     pair = next(one for one in PAIRS if one.name == name)
     backend = _backend(device)
-    estimates: list[Emulated] = []
-    reason = ""
-    try:
-        estimates = [_estimate(backend, pair.problem, one) for one in (pair.slow, pair.fast)]
-    except NotEmulated as error:
-        reason = str(error)
+    slow, fast = (backend.inspect(pair.problem, one) for one in (pair.slow, pair.fast))
+    estimates = [*slow.emulated, *fast.emulated] if slow.emulated and fast.emulated else []
+    medians: list[float] = []
+    for is_informed in (False, True):
+        query = Query(
+            problem=pair.problem,
+            device=backend.device,
+            candidate=pair.fast,
+            anchor=pair.slow,
+            anchor_log2_speedup=0.0,
+            anchor_runtime_s=math.nan,
+            evidence=fast if is_informed else _compiled_only(fast),
+            anchor_evidence=slow if is_informed else _compiled_only(slow),
+        )
+        medians += [_median_log2(query), _median_log2(_reversed(query))]
+    forecast, backwards, informed, informed_backwards = medians
     return Answer(
         pair=pair.name,
         kind=pair.kind,
         device=device,
         ratio=estimates[0].runtime_s / estimates[1].runtime_s if estimates else None,
         bounds=(estimates[0].bound_by, estimates[1].bound_by) if estimates else ("", ""),
-        forecast_log2=_forecast_log2(backend, pair.problem, pair.fast, pair.slow),
-        reversed_log2=_forecast_log2(backend, pair.problem, pair.slow, pair.fast),
-        reason=reason,
+        forecast_log2=forecast,
+        reversed_log2=backwards,
+        informed_log2=informed,
+        informed_reversed_log2=informed_backwards,
+        reason=slow.not_emulated or fast.not_emulated,
     )
 
 
-def _estimate(backend: CudaBackend, problem: Problem, kernel: Kernel) -> Emulated:
-    (estimate,) = backend.emulate(problem, kernel)
-    return estimate
+def _compiled_only(evidence: Evidence) -> Evidence:
+    return evidence.model_copy(update={"emulated": ()})
 
 
-def _forecast_log2(
-    backend: CudaBackend, problem: Problem, candidate: Kernel, anchor: Kernel
-) -> float:
+def _reversed(query: Query) -> Query:
+    return query.model_copy(
+        update={
+            "candidate": query.anchor,
+            "anchor": query.candidate,
+            "evidence": query.anchor_evidence,
+            "anchor_evidence": query.evidence,
+        }
+    )
+
+
+def _median_log2(query: Query) -> float:
     """Return the forecaster's median log2 speedup of the candidate against the anchor."""
-    query = Query(
-        problem=problem,
-        device=backend.device,
-        candidate=candidate,
-        anchor=anchor,
-        anchor_log2_speedup=0.0,
-        anchor_runtime_s=math.nan,
-        evidence=backend.inspect(problem, candidate),
-        anchor_evidence=backend.inspect(problem, anchor),
-    )
     (forecast,) = consult(_forecaster(), [query])
     return forecast.distribution.quantile(0.5) if forecast.p_ok else -math.inf
 
@@ -166,6 +184,7 @@ def _shares(lines: Sequence[Answer]) -> dict[str, float]:
     return {
         "emulator_right": sum(line.emulator_right for line in lines) / len(lines),
         "forecaster_right": sum(line.forecaster_right for line in lines) / len(lines),
+        "informed_right": sum(line.informed_right for line in lines) / len(lines),
     }
 
 

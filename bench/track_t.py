@@ -138,10 +138,17 @@ def run(space: Space, arm: str, seed: int, budget: int) -> list[int]:
 
         return _kernel_tuner.run(space, arm.removeprefix(KERNEL_TUNER), seed, budget)
     known = siblings(space, arm.removesuffix("_seconds"), seed)
+    return searched(space, known, seed, budget, per_second=arm in PER_SECOND)
+
+
+def searched(
+    space: Space, known: Sequence[Sibling], seed: int, budget: int, *, per_second: bool = False
+) -> list[int]:
+    """The configurations that the forecaster measures, in order."""
     forecaster = SpaceForecaster(space.configurations, known, seed)
     chosen: list[int] = []
     for _ in range(budget):
-        index = forecaster.choose(per_second=arm in PER_SECOND)
+        index = forecaster.choose(per_second=per_second)
         ms = space.runtime_ms[index]
         cost_s = None if space.device_s is None else float(space.device_s[index])
         forecaster.learn(index, float(np.log2(ms)) if np.isfinite(ms) else None, cost_s)

@@ -151,7 +151,6 @@ def test_names_of_kernels_are_shown_whole(monkeypatch: pytest.MonkeyPatch, colum
         (("k", "--reference", "k/none.cu"), "does not exist"),
         (("k", "--reference", "k/naive.cu"), "name a GPU with --device"),
         (("k", "--reference", "k/naive.cu", "--device", "Abacus"), "unknown device 'Abacus'"),
-        (("k", "--reference", "k/naive.cu", "--problem", "softmax"), "name a problem in cuda"),
         (("k", "--share", "-0.5"), "--share"),
         (("k", "--miss", "2"), "--miss"),
         (("k", "--share", "0.5", "--miss", "0.1"), "give one of them"),

@@ -3,7 +3,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -173,6 +173,32 @@ def test_mixture_of_knots_apart_by_rounding_keeps_an_honest_density() -> None:
     at = np.array(one.knots)
     assert len(mixed.knots) == len(one.knots)
     assert mixed.density(at + 1e-6) == pytest.approx(one.density(at + 1e-6), abs=1e-6)
+
+
+@property_test
+@given(distributions(), distributions(), st.floats(0.01, 0.99), st.floats(0.01, 0.99))
+def test_a_product_is_proportional_to_both_densities(
+    one: Distribution, other: Distribution, p: float, q: float
+) -> None:
+    product = one.product(other)
+    x, y = product.quantile(p), product.quantile(q)
+    knots = np.array([*one.knots, *other.knots])
+    assume(min(np.abs(knots - x).min(), np.abs(knots - y).min()) > 1e-6)
+    both = [one.density(at) * other.density(at) for at in (x, y)]
+    assume(min(both) > 0.0)
+    found = product.density(x) / product.density(y)
+    assert found == pytest.approx(both[0] / both[1], rel=1e-4)
+
+
+def test_the_product_of_two_normals_lies_between_them_and_is_surer() -> None:
+    product = Distribution.normal(0.0, 1.0).product(Distribution.normal(1.0, 0.5))
+    assert product.mean() == pytest.approx(0.8, abs=0.02)
+    assert product.std() == pytest.approx(math.sqrt(0.2), rel=0.03)
+
+
+def test_the_product_of_what_excludes_each_other_is_the_average() -> None:
+    one, other = (Distribution(knots=(at, at + 1.0), cdf_values=(0.0, 1.0)) for at in (0.0, 5.0))
+    assert one.product(other) == Distribution.mixture([one, other], (0.5, 0.5))
 
 
 @pytest.mark.parametrize("bins", [PAPER_BINS, DEFAULT_BINS], ids=lambda bins: bins.name)

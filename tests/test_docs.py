@@ -68,6 +68,7 @@ def test_every_built_in_component_can_be_found() -> None:
     assert plugins.names("forecaster") == [
         "cascade",
         "critic",
+        "emulated",
         "llm",
         "recalibrated",
         "roofline",

@@ -45,8 +45,8 @@ PUBLIC = {
         LocalFarm RayFarm
     """,
     "kernelcast.forecasters": """
-        CascadeForecaster CriticForecaster LlmForecaster RecalibratedForecaster
-        RooflineForecaster SpaceForecaster TreesForecaster
+        CascadeForecaster CriticForecaster EmulatedForecaster LlmForecaster
+        RecalibratedForecaster RooflineForecaster SpaceForecaster TreesForecaster
     """,
     "kernelcast.judge": """
         Answer Arm Comparison Cost Cut Estimate Evaluation Outcome Paired Plan Questions
@@ -74,8 +74,8 @@ PUBLIC = {
     "kernelcast.testing": """
         BackendContract BrokenBackend FAKE_DEVICE FarmContract ForecasterContract
         PolicyContract ProposerContract RendezvousBackend StoreContract StrategyContract
-        SyntheticBackend example_history make_candidate make_kernel make_query make_request
-        make_view synthetic_kernels synthetic_problem
+        SyntheticBackend example_history make_candidate make_estimate make_kernel make_query
+        make_request make_view synthetic_kernels synthetic_problem
     """,
     "kernelcast.training": """
         Fold check_publishable cross_validate train_source_model

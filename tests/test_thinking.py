@@ -13,6 +13,7 @@ import pytest
 
 from kernelcast.backends.replay import Recorded, Recording, ReplayBackend, space_problem
 from kernelcast.events import (
+    Decided,
     Event,
     Inspected,
     Measured,
@@ -196,6 +197,62 @@ def test_an_anchor_that_does_not_compile_here_is_told_as_such(store: Store) -> N
     assert seeds
     assert all(query.anchor_evidence and query.anchor_evidence.failure for query in seeds)
     assert state.dropped == 0
+
+
+class Emulating(CountingBackend):
+    """Finds every third kernel wrong by emulation, at a quarter of a CPU second each."""
+
+    def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
+        failure = None
+        if kernel.parameters and int(kernel.id[:6], 16) % 3 == 0:
+            failure = Failure(kind=FailureKind.WRONG_RESULT, message="y[3] is 0, not 1")
+        emulated = {"emulation_cpu_s": 0.25, "failure": failure}
+        return super().inspect(problem, kernel).model_copy(update=emulated)
+
+
+def test_what_emulation_finds_wrong_is_dropped_and_emulation_is_paid_for(store: Store) -> None:
+    forecaster = Attentive(concurrency=0)
+    parts = make_parts(MeasureAll(), forecaster=forecaster, farm=LocalFarm(Emulating()))
+    search = start(store, parts, name="x", spec=RunSpec(seed=1, inspect=True))
+    state = search.run(Budget(candidates=12)).state
+    decided = [
+        event.decision for event in search.log.events("decided") if isinstance(event, Decided)
+    ]
+    wrong = [decision for decision in decided if decision.reason == "is wrong when it is emulated"]
+    assert 0 < len(wrong) < 12
+    assert {decision.action for decision in wrong} == {"drop"}
+    assert state.spent[Resource.CPU_S] == pytest.approx(0.25 * 12)
+    assert not state.entries
+
+
+def test_inspecting_for_a_gpu_goes_on_while_the_device_is_busy(store: Store) -> None:
+    """The first measurement ends only when another candidate has been inspected beside it."""
+
+    class Slow(CountingBackend):
+        inspected_beside = False
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.device = FAKE_DEVICE.model_copy(update={"kind": "gpu"})
+            self.measuring, self.beside = threading.Event(), threading.Event()
+
+        def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
+            if self.measuring.is_set():
+                self.beside.set()
+            return super().inspect(problem, kernel)
+
+        def measure(
+            self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
+        ) -> Measurement:
+            if kernel.parameters and not self.measuring.is_set():
+                self.measuring.set()
+                self.inspected_beside = self.beside.wait(60.0)
+            return super().measure(problem, kernel, seed, effort)
+
+    backend = Slow()
+    parts = make_parts(MeasureAll(), forecaster=Attentive(concurrency=0), farm=LocalFarm(backend))
+    start(store, parts, spec=RunSpec(seed=1, inspect=True)).run(Budget(measurements=6))
+    assert backend.inspected_beside
 
 
 def test_a_resumed_run_tells_of_both_kernels_and_decides_as_one_that_was_not_interrupted(

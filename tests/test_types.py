@@ -13,6 +13,7 @@ from kernelcast.testing import (
     SyntheticBackend,
     example_history,
     make_candidate,
+    make_estimate,
     synthetic_kernels,
     synthetic_problem,
 )
@@ -262,3 +263,42 @@ def test_kernels_of_another_kind_live_in_another_cell(change: dict[str, Any]) ->
     assert usual.model_copy(update=change).behaviour != usual.behaviour
     alike = usual.model_copy(update={"registers": 40, "code_bytes": 410})
     assert alike.behaviour == usual.behaviour
+
+
+def test_a_problem_takes_a_seed_of_another_language() -> None:
+    problem = synthetic_problem()
+    cuda = Kernel(id="k", language="cuda", source="__global__ void f() {}")
+    other = problem.in_language_of(cuda)
+    assert (other.language, other.seed_source, other.template) == ("cuda", cuda.source, None)
+    assert other.cases == problem.cases
+    assert other.id != problem.id
+    assert problem.in_language_of(Kernel(id="k", language="cpp", source="int x;")) is problem
+
+
+def test_evidence_says_what_speaks_against_a_kernel() -> None:
+    verdicts = {
+        kind: Evidence(kernel_id="", toolchain="", failure=Failure(kind=kind, message="no")).verdict
+        for kind in FailureKind
+    }
+    assert verdicts[FailureKind.COMPILE_ERROR] == "does not compile"
+    assert verdicts[FailureKind.CHEATING] == "does not compile"
+    assert verdicts[FailureKind.WRONG_RESULT] == "is wrong when it is emulated"
+    assert verdicts[FailureKind.CRASH] == "fails when it is emulated"
+    assert Evidence(kernel_id="", toolchain="").verdict == ""
+
+
+def test_an_estimate_is_told_in_words() -> None:
+    estimate = make_estimate(1e-3)
+    low, high = estimate.interval_s
+    assert low * high == pytest.approx(1e-6)
+    facts = dict(estimate.facts())
+    assert facts["alone would take"] == "memory 90%, issue 30%"
+    assert facts["shared memory"].startswith("2.0 times")
+    assert "sampled" not in facts
+    alone = estimate.model_copy(
+        update={"exact": False, "bank_conflicts": 1.0, "sectors_per_request": None}
+    )
+    facts = dict(alone.facts())
+    assert "sampled" in facts
+    assert facts["shared memory"] == "no conflicts"
+    assert "global memory" not in facts

@@ -275,6 +275,27 @@ def _emulator(result: Any) -> dict[str, Any]:
     }
 
 
+def _emulator_online(result: Any) -> dict[str, Any]:
+    names = {"cold": "cold", "emulated": "with estimates"}
+    columns = {"search": "{name}"} | {
+        f"after {point}": f"{{at[{point}]:.3f}}" for point in result["cold"]
+    }
+    rows = [{"name": name, "at": result[arm]} for arm, name in names.items()]
+    return {"table": _table(columns, rows)}
+
+
+def _emulator_faults(result: Any) -> dict[str, Any]:
+    columns = {"check": "{name}", "faults": "{faults}", "noticed by it": "{noticed}"}
+    others = (
+        f"{one['fault']} ({one['check']}, found by {one['noticed_by'] or 'none'})"
+        for one in (*result["otherwise"], *result["later"]["otherwise"])
+    )
+    return {
+        "table": _table(columns, _named(result["by_check"])),
+        "others": "; ".join(others) or "none",
+    }
+
+
 def _search_replay(result: Any) -> dict[str, Any]:
     scores = "{{{0}[25]:.3f}} / {{{0}[50]:.3f}} / {{{0}[100]:.3f}}"
     columns = {
@@ -474,6 +495,8 @@ _COMPUTED: dict[str, Callable[[Any], dict[str, Any]]] = {
     "six_problems": _six_problems,
     "timing": _timing,
     "emulator": _emulator,
+    "emulator_faults": _emulator_faults,
+    "emulator_online": _emulator_online,
     "top_share": _top_share,
     "track_l": _track_l,
     "track_t": _track_t,

@@ -1,8 +1,8 @@
 """Ask a forecaster, but only what is not certain.
 
 Every caller asks through `consult`, so that no forecast contradicts what is known: a kernel that
-does not compile fails, a kernel that compiles has no compile error, and a kernel is as fast as
-itself. A certain outcome is not asked for, which saves its price.
+does not compile or is wrong when it is emulated fails, a kernel that compiles has no compile error,
+and a kernel is as fast as itself. A certain outcome is not asked for, which saves its price.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ def consult(forecaster: Forecaster, queries: Sequence[Query]) -> list[Forecast]:
 
 
 def _certain(query: Query, forecaster: str) -> Forecast | None:
-    """Return the forecast for a kernel that does not compile or is the anchor itself."""
-    failure = query.evidence.failure if query.evidence is not None else None
+    """Return the forecast for a kernel that evidence refutes or that is the anchor itself."""
+    evidence = query.evidence
+    failure = evidence.failure if evidence is not None else None
     if failure is None and not _is_same(query):
         return None
     return Forecast(
@@ -43,7 +44,7 @@ def _certain(query: Query, forecaster: str) -> Forecast | None:
         anchor_log2_speedup=query.anchor_log2_speedup,
         distribution=Distribution.normal(0.0, _ANY_SPEED_STD_LOG2 if failure else _TIE_STD_LOG2),
         failure={failure.kind: 1.0} if failure else {},
-        rationale=f"it does not compile: {failure.headline}" if failure else _SAME,
+        rationale=f"it {evidence.verdict}: {failure.headline}" if evidence and failure else _SAME,
         objection="" if failure else _SAME,
     )
 

@@ -187,6 +187,22 @@ class Distribution(BaseModel):
         x = np.array([*knots, union[-1]])
         return cls._exact_ends(x, np.sum([s * part.cdf(x) for part, s in used], axis=0))
 
+    def product(self, other: "Distribution") -> "Distribution":
+        """Return the distribution of a speedup that two independent sources forecast.
+
+        Its density is proportional to the product of both. Where both exclude what the other one
+        says, it is their average.
+        """
+        both = Distribution.mixture([self, other], (0.5, 0.5))
+        knots = np.array(both.knots)
+        width = np.diff(knots)
+        mass = np.diff(self.cdf(knots)) * np.diff(other.cdf(knots)) / width
+        if not mass.sum() > 0.0:
+            return both
+        kept = slice(np.flatnonzero(mass)[0], np.flatnonzero(mass)[-1] + 1)
+        below = np.concatenate([[0.0], np.cumsum(mass[kept]) / mass.sum()])
+        return Distribution._exact_ends(knots[kept.start : kept.stop + 1], below)
+
     def cdf(self, x: _Real) -> _Real:
         """Return P(log2 speedup <= x)."""
         if isinstance(x, np.ndarray):

@@ -521,9 +521,10 @@ class State(BaseModel):
 
     def _drop(self, candidate: Candidate, reason: str) -> None:
         """Send a dropped candidate back to its proposer, once, if something is wrong with it."""
-        failure = candidate.evidence.failure if candidate.evidence else None
+        evidence = candidate.evidence
+        failure = evidence.failure if evidence else None
         objection = candidate.forecast.objection if candidate.forecast else ""
-        complaint = f"does not compile: {failure.message}" if failure else objection
+        complaint = f"{evidence.verdict}: {failure.message}" if evidence and failure else objection
         if complaint and candidate.repairs is None:
             entry = SentBack(
                 kernel_id=candidate.kernel_id,

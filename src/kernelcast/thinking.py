@@ -50,8 +50,14 @@ class Thinking:
 
     @property
     def slow(self) -> bool:
-        """Whether a part works while no slot is free."""
-        return bool(self._parts.proposer.concurrency or self._parts.forecaster.concurrency)
+        """Whether a part works while no slot is free.
+
+        Inspecting for a GPU does: it compiles and emulates on the CPU, beside the device.
+        """
+        is_beside = self._journal.spec.inspect and self._parts.farm.device.kind == "gpu"
+        return bool(
+            self._parts.proposer.concurrency or self._parts.forecaster.concurrency or is_beside
+        )
 
     def think(self, free_slots: int, start: Start) -> bool:
         """Propose, forecast or decide; return False if nothing could be started."""
@@ -271,8 +277,13 @@ class Thinking:
             key = compiled.kernel_id
             if self._journal.state.open[key].evidence is None:
                 batch.append(events.Inspected(kernel_id=key, evidence=compiled))
+                if compiled.emulation_cpu_s:
+                    spend = {Resource.CPU_S: compiled.emulation_cpu_s}
+                    inspection = f"inspection-{key}"
+                    batch.append(events.Reserved(entry=inspection, spend=spend))
+                    batch.append(events.Settled(entry=inspection, spend=spend))
             if compiled.failure is not None:
-                decision = types.Decision(action="drop", score=0.0, reason="does not compile")
+                decision = types.Decision(action="drop", score=0.0, reason=compiled.verdict)
                 batch.append(events.Decided(kernel_id=key, decision=decision))
                 del answers[key]
         if self._parts.forecaster.refreshes:

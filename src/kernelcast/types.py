@@ -172,6 +172,16 @@ class Problem(Record):
             self.model_dump_json(exclude={"summary", "template"}, exclude_defaults=True)
         )
 
+    def in_language_of(self, seed: Kernel) -> Problem:
+        """Return the problem for kernels of another language, with this one as the seed.
+
+        A problem in that language already keeps its own seed and template.
+        """
+        if seed.language == self.language:
+            return self
+        changes = {"language": seed.language, "seed_source": seed.source, "template": None}
+        return Problem(**{**dict(self), **changes})
+
     @property
     def timed_cases(self) -> tuple[Case, ...]:
         """The cases that the speedup is averaged over."""
@@ -333,51 +343,6 @@ _WIDE = ("vector", "mma")
 _MEMORY = ("memory", "load_global", "store_global")
 
 
-class Evidence(Record):
-    """Facts from compiling a kernel, without running it.
-
-    None is unknown. Registers and stack are per thread, shared memory is per block, spills are
-    bytes stored and loaded for lack of registers. If a source has several GPU functions, sizes are
-    their maxima and counts their sums. `launches` is the least number per call.
-    """
-
-    kernel_id: str
-    toolchain: str
-    failure: Failure | None = None
-    compile_s: float = 0.0
-    code_bytes: int = 0
-    instructions: Mapping[str, int] = {}
-    roofline_s: float | None = None
-    target: str = ""
-    registers: int | None = None
-    spill_bytes: int | None = None
-    shared_bytes: int | None = None
-    stack_bytes: int | None = None
-    block_threads: int | None = None
-    occupancy: float | None = None
-    launches: int | None = None
-
-    @property
-    def behaviour(self) -> tuple[int, ...]:
-        """The kernel's cell in a coarse grid, for kernels of one kind.
-
-        Registers, shared memory, launches, code size and arithmetic intensity (arithmetic per
-        memory instruction), in doublings, and the quarters of all instructions that are vector or
-        matrix instructions.
-        """
-        mix = self.instructions
-        computing, moving, wide = (
-            sum(mix.get(kind, 0) for kind in kinds) for kinds in (_ARITHMETIC, _MEMORY, _WIDE)
-        )
-        total = mix.get("total") or sum(mix.values()) or 1
-        sizes = (self.registers, self.shared_bytes, self.launches, self.code_bytes)
-        return (
-            *((size or 0).bit_length() for size in sizes),
-            round(math.log2((computing + 1) / (moving + 1))),
-            round(4 * wide / total),
-        )
-
-
 class Emulated(Record):
     """What emulating the compiled code says of a kernel on a device: an estimate, no measurement.
 
@@ -403,6 +368,112 @@ class Emulated(Record):
     lines: tuple[tuple[int, float], ...]
     exact: bool
     cpu_s: float
+
+    @property
+    def interval_s(self) -> tuple[float, float]:
+        """The times that hold the truth of four of five kernels."""
+        factor = 2.0**self.spread_log2
+        return self.runtime_s / factor, self.runtime_s * factor
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what makes the time, in words."""
+        shares = sorted(self.shares.items(), key=lambda share: -share[1])
+        shown = ", ".join(f"{name} {share:.0%}" for name, share in shares if share >= _SHOWN_SHARE)
+        facts = [
+            ("bound by", self.bound_by),
+            ("alone would take", shown),
+            ("occupancy", f"{self.occupancy:.0%}, limited by {self.limiter}"),
+            ("busy lanes", f"{self.lane_efficiency:.0%}"),
+        ]
+        if self.sectors_per_request is not None:
+            used = f"{self.used_bytes:.0%} of their bytes are used"
+            facts.append(
+                ("global memory", f"{self.sectors_per_request:.1f} sectors a request, {used}")
+            )
+        if self.bank_conflicts is not None:
+            conflicts = f"{self.bank_conflicts:.1f} times the turns that it needs without conflicts"
+            facts.append(
+                ("shared memory", conflicts if self.bank_conflicts > 1 else "no conflicts")
+            )
+        if not self.exact:
+            sampled = "addresses depend on data: some turns of loops were not run"
+            facts.append(("sampled", sampled))
+        return facts
+
+
+_SHOWN_SHARE = 0.05
+# What evidence says against a kernel, by the kind of its failure; else it does not compile.
+_EMULATED_VERDICTS = {
+    FailureKind.WRONG_RESULT: "is wrong when it is emulated",
+    FailureKind.CRASH: "fails when it is emulated",
+}
+
+
+class Evidence(Record):
+    """Facts from compiling a kernel and from emulating it, without running it on its device.
+
+    None is unknown. Registers and stack are per thread, shared memory is per block, spills are
+    bytes stored and loaded for lack of registers. If a source has several GPU functions, sizes are
+    their maxima and counts their sums. `launches` is the least number per call.
+
+    `emulated` has an estimate for each timed case; if it has none, `not_emulated` says why.
+    `unchecked` says why the small cases were not emulated to check their results. Both are empty
+    for kernels that are never emulated. `emulation_cpu_s` is what all of that took.
+    """
+
+    kernel_id: str
+    toolchain: str
+    failure: Failure | None = None
+    compile_s: float = 0.0
+    code_bytes: int = 0
+    instructions: Mapping[str, int] = {}
+    roofline_s: float | None = None
+    target: str = ""
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+    stack_bytes: int | None = None
+    block_threads: int | None = None
+    occupancy: float | None = None
+    launches: int | None = None
+    emulated: tuple[Emulated, ...] = ()
+    not_emulated: str = ""
+    unchecked: str = ""
+    emulation_cpu_s: float = 0.0
+
+    @property
+    def estimated_log2_s(self) -> float | None:
+        """The mean over the timed cases of log2 of the estimated seconds; None if not emulated."""
+        if not self.emulated:
+            return None
+        return sum(math.log2(case.runtime_s) for case in self.emulated) / len(self.emulated)
+
+    @property
+    def verdict(self) -> str:
+        """What a kernel that is not worth a measurement does: "does not compile"; else empty."""
+        if self.failure is None:
+            return ""
+        return _EMULATED_VERDICTS.get(self.failure.kind, "does not compile")
+
+    @property
+    def behaviour(self) -> tuple[int, ...]:
+        """The kernel's cell in a coarse grid, for kernels of one kind.
+
+        Registers, shared memory, launches, code size and arithmetic intensity (arithmetic per
+        memory instruction), in doublings, and the quarters of all instructions that are vector or
+        matrix instructions.
+        """
+        mix = self.instructions
+        computing, moving, wide = (
+            sum(mix.get(kind, 0) for kind in kinds) for kinds in (_ARITHMETIC, _MEMORY, _WIDE)
+        )
+        total = mix.get("total") or sum(mix.values()) or 1
+        sizes = (self.registers, self.shared_bytes, self.launches, self.code_bytes)
+        return (
+            *((size or 0).bit_length() for size in sizes),
+            round(math.log2((computing + 1) / (moving + 1))),
+            round(4 * wide / total),
+        )
 
 
 # ------------------------------------------------------------------- proposals and their past
@@ -760,6 +831,7 @@ class Resource(StrEnum):
     FORECAST_USD = "forecast_usd"
     PROPOSAL_TOKENS = "proposal_tokens"
     PROPOSAL_USD = "proposal_usd"
+    CPU_S = "cpu_s"
 
 
 Spend = Mapping[Resource, float]

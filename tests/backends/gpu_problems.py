@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
 
-from kernelcast.backends._gpu import probe
+from kernelcast.backends._cuda_device import probe
 from kernelcast.backends._sandbox import Sandbox
 from kernelcast.backends._toolchain import find_cuda_tool, triton_tools
 from kernelcast.canonical import kernel_id

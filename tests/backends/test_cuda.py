@@ -41,7 +41,7 @@ LAUNCHED = [name for name in CUDA_KERNELS if name != "scale"]
 def backends() -> Iterator[dict[str, CudaBackend]]:
     need_nvcc()
     with ExitStack() as stack:
-        made = {target: CudaBackend(target) for target in CUDA_TARGETS}
+        made = {target: CudaBackend(target, emulates=False) for target in CUDA_TARGETS}
         for backend in made.values():
             stack.callback(backend.close)
         yield made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -10,6 +11,7 @@ from kernelcast.backends import _emulation
 from kernelcast.backends.cuda import CudaBackend
 from kernelcast.emulator.ptx import NotEmulated
 from kernelcast.errors import SetupError
+from kernelcast.problems import bundled_problems, load_problem
 from kernelcast.types import FailureKind, Problem
 from tests.backends.gpu_problems import edited, gpu_kernel, gpu_problem, need_nvcc
 
@@ -20,14 +22,17 @@ FAULTS = [
     ("matmul", "        __syncthreads();\n#pragma", "#pragma", WRONG, "two warps use byte"),
     ("softmax", "    __syncthreads();\n    if (threadIdx.x % 32", "    if (threadIdx.x % 32", WRONG,
      "its warps race"),
-    ("vector_add", "i < N", "i <= N", CRASH, "byte 4012 of array"),
+    ("vector_add", "i < N", "i <= N", CRASH, "4 bytes at byte 4012 of y, which has 4012"),
     ("row_sum", "j < N;", "j < N - 1;", WRONG, ""),
     ("bias_gelu", "    if (j >= N) return;\n", "", CRASH, "outside of its memory"),
     ("transpose", "out[k * M + i]", "out[k * N + i]", CRASH, "outside of its memory"),
     ("transpose", "    __syncthreads();\n    int i",
      "    if (threadIdx.y < 5) __syncthreads();\n    int i", WRONG, "not reached by all threads"),
-    ("histogram",
-     "    for (int b = threadIdx.x; b < B; b += blockDim.x) counts[b] = 0;\n", "", WRONG, ""),
+    ("histogram", "    for (int b = threadIdx.x; b < B; b += blockDim.x) counts[b] = 0;\n", "",
+     WRONG, "that nothing has written"),
+    ("histogram", "counts[b] = 0;\n    __syncthreads();", "counts[b] = 0;", WRONG,
+     "its warps race"),
+    ("softmax", "partial[8];", "partial[7];", CRASH, "byte 28 of shared memory, which has 28"),
 ]  # fmt: skip
 
 
@@ -47,6 +52,13 @@ def test_a_right_kernel_has_no_fault(backend: CudaBackend, name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", bundled_problems())
+def test_the_seed_of_a_bundled_problem_has_no_fault(backend: CudaBackend, name: str) -> None:
+    problem = load_problem(name, language="cuda")
+    assert backend.verify(problem, gpu_kernel(problem.seed_source, "cuda"), seed=1) is None
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "old", "new", "kind", "words"), FAULTS)
 def test_a_planted_fault_is_found(
     backend: CudaBackend, name: str, old: str, new: str, kind: FailureKind, words: str
@@ -58,6 +70,15 @@ def test_a_planted_fault_is_found(
     assert failure.kind is kind
     assert words in failure.message
     assert ("line " in failure.message) == bool(words)
+
+
+@pytest.mark.slow
+def test_registers_that_nothing_has_written_are_told_without_a_line(backend: CudaBackend) -> None:
+    problem = gpu_problem("matmul", "cuda")
+    source = edited(problem.seed_source, "float sums[4][4] = {};", "float sums[4][4];")
+    failure = backend.verify(problem, gpu_kernel(source, "cuda"), seed=1)
+    assert failure is not None
+    assert failure.message.startswith(f"{_emulation.WORDS['unwritten']}: case ragged: c[0, 0] is")
 
 
 def test_what_does_not_compile_is_told_as_such(backend: CudaBackend) -> None:
@@ -95,6 +116,63 @@ def test_code_that_cannot_be_launched_is_not_emulated(backend: CudaBackend) -> N
     problem = gpu_problem("vector_add", "cuda").model_copy(update={"language": "python"})
     with pytest.raises(NotEmulated, match="without a launch"):
         backend.verify(problem, gpu_kernel("import torch\n", "python"), seed=1)
+
+
+# -------------------------------------------------------------------------------------- evidence
+
+
+@pytest.mark.slow
+def test_evidence_has_an_estimate_and_nothing_against_a_right_kernel(backend: CudaBackend) -> None:
+    problem = gpu_problem("row_sum", "cuda")
+    evidence = backend.inspect(problem, gpu_kernel(problem.seed_source, "cuda"))
+    assert (evidence.failure, evidence.unchecked, evidence.not_emulated) == (None, "", "")
+    assert [estimate.case for estimate in evidence.emulated] == ["main"]
+    assert evidence.emulation_cpu_s > evidence.emulated[0].cpu_s > 0.0
+    assert evidence.registers
+    again = backend.inspect(problem, gpu_kernel(problem.seed_source, "cuda"))
+    assert again == evidence
+
+
+@pytest.mark.slow
+def test_evidence_refutes_a_wrong_kernel_before_any_device(backend: CudaBackend) -> None:
+    problem = gpu_problem("row_sum", "cuda")
+    source = edited(problem.seed_source, "j < N;", "j < N - 1;")
+    evidence = backend.inspect(problem, gpu_kernel(source, "cuda"))
+    assert evidence.failure is not None
+    assert evidence.failure.kind is FailureKind.WRONG_RESULT
+    assert evidence.verdict == "is wrong when it is emulated"
+    assert evidence.emulated
+
+
+@pytest.mark.slow
+def test_emulation_that_finds_the_seed_wrong_judges_no_kernel(backend: CudaBackend) -> None:
+    problem = gpu_problem("row_sum", "cuda")
+    wrong = edited(problem.seed_source, "j < N;", "j < N - 1;")
+    doubtful = problem.model_copy(update={"seed_source": wrong})
+    evidence = backend.inspect(doubtful, gpu_kernel(wrong, "cuda"))
+    assert evidence.failure is None
+    assert evidence.unchecked.startswith("emulation finds the seed wrong too")
+    assert evidence.emulated
+
+
+def test_evidence_says_what_is_not_emulated(backend: CudaBackend) -> None:
+    problem = gpu_problem("vector_add", "cuda")
+    source = edited(problem.seed_source, "out[i] =", 'asm volatile("brkpt;"); out[i] =')
+    evidence = backend.inspect(problem, gpu_kernel(source, "cuda"))
+    assert evidence.failure is None
+    assert "brkpt" in evidence.unchecked
+    assert "brkpt" in evidence.not_emulated
+    assert evidence.estimated_log2_s is None
+
+
+def test_a_backend_need_not_emulate() -> None:
+    need_nvcc()
+    with closing(CudaBackend("sm_80", emulates=False)) as backend:
+        problem = gpu_problem("vector_add", "cuda")
+        evidence = backend.inspect(problem, gpu_kernel(problem.seed_source, "cuda"))
+    assert evidence.registers
+    assert not evidence.emulated
+    assert evidence.emulation_cpu_s == 0.0
 
 
 # ------------------------------------------------------------------------------- estimated times

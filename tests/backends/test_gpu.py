@@ -8,15 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kernelcast.backends import _gpu, _launch
+from kernelcast.backends import _cuda_device, _launch
 from kernelcast.backends._backend import Build
-from kernelcast.backends._gpu import (
-    GpuBackend,
-    Program,
-    launching_sandbox,
-    probe,
-    require_device,
-)
+from kernelcast.backends._cuda_device import Program, launching_sandbox, probe, require_device
+from kernelcast.backends._gpu import GpuBackend
 from kernelcast.backends._launch import Launch
 from kernelcast.backends._proof import detect_sandbox, prove
 from kernelcast.backends._sandbox import Sandbox
@@ -55,7 +50,8 @@ class HostBackend(GpuBackend):
 
     def __init__(self, *, allow_unsafe: bool = False) -> None:
         device = H100.model_copy(update={"cache_bytes": 0})
-        super().__init__("sm_90", device, "g++", 30.0, 15.0, None, allow_unsafe=allow_unsafe)
+        limits = (30.0, 15.0, None)
+        super().__init__("sm_90", device, "g++", *limits, allow_unsafe=allow_unsafe, emulates=False)
 
     def _compile(
         self, problem: Problem, case: Case | None, source: str, folder: Path
@@ -216,7 +212,9 @@ def test_a_driver_that_does_not_work_confined_is_said(monkeypatch: pytest.Monkey
     if not confined.mechanisms:
         pytest.skip("nothing confines processes here")
     device = ("sm_90", "NVIDIA H100 80GB HBM3")
-    monkeypatch.setattr(_gpu, "probe", lambda sandbox: None if sandbox.mechanisms else device)
+    monkeypatch.setattr(
+        _cuda_device, "probe", lambda sandbox: None if sandbox.mechanisms else device
+    )
     with pytest.raises(NoDevice, match=r"inside the sandbox here.*--allow-unsafe"):
         require_device(confined, "sm_90", H100)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelcast.backends._toolchain import find_cuda_tool
+from kernelcast.backends._toolchain import ToolRun, find_cuda_tool
 from kernelcast.backends.triton import TritonBackend
 from kernelcast.errors import NoDevice, SetupError
 from kernelcast.testing import BackendContract
@@ -36,7 +36,8 @@ AMD_TARGETS = ("gfx90a", "gfx942")
 def backends() -> Iterator[dict[str, TritonBackend]]:
     need_triton()
     with ExitStack() as stack:
-        made = {target: TritonBackend(target) for target in (*CUDA_TARGETS, *AMD_TARGETS)}
+        targets = (*CUDA_TARGETS, *AMD_TARGETS)
+        made = {target: TritonBackend(target, emulates=False) for target in targets}
         for backend in made.values():
             stack.callback(backend.close)
         yield made
@@ -208,9 +209,31 @@ def test_the_interpreter_finds_what_is_wrong(backends: dict[str, TritonBackend])
     assert verdict("2.5 *", "2.5 * 1 *") is None
     assert verdict("2.5 *", "2.25 *") is FailureKind.WRONG_RESULT
     assert verdict("static_range(4)", "static_range(1)") is FailureKind.WRONG_RESULT
-    assert verdict("mask=keep)\n", "mask=i < N + 3)\n") is FailureKind.WRONG_RESULT
+    assert verdict("mask=keep)\n", "mask=i < N + 3)\n") is FailureKind.CRASH
     assert verdict("tl.load(x + i", "tl.lod(x + i") is FailureKind.CRASH
     assert verdict("LAUNCH", "OTHER") is FailureKind.COMPILE_ERROR
+
+
+@pytest.mark.slow
+def test_a_failure_of_the_compiled_code_comes_first_and_names_a_line(
+    backends: dict[str, TritonBackend],
+) -> None:
+    problem = gpu_problem("transpose", "triton")
+    source = edited(problem.seed_source, "j[:, None] * M + i", "j[:, None] * N + i")
+    failure = backends["sm_80"].verify(problem, gpu_kernel(source, "triton"), seed=1)
+    assert failure is not None
+    assert failure.message.startswith("it reaches outside of its memory: line 21: 4 bytes at byte ")
+
+
+def test_an_interpreter_that_dies_without_a_word_is_told(
+    backends: dict[str, TritonBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, problem = backends["sm_80"], gpu_problem("axpy", "triton")
+    monkeypatch.setattr(backend, "_work", lambda *_, **__: ToolRun(-11, "", 0.0))
+    monkeypatch.setattr(backend, "_is_nvidia", False)
+    failure = backend.verify(problem, gpu_kernel(problem.seed_source, "triton"), seed=1)
+    assert failure is not None
+    assert failure.message == "the interpreter ended with status -11"
 
 
 def test_a_problem_without_a_small_case_cannot_be_interpreted(

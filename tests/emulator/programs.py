@@ -11,7 +11,7 @@ import numpy.typing as npt
 from kernelcast.emulator.decoding import numpy_type
 from kernelcast.emulator.instructions import decode
 from kernelcast.emulator.machine import Extent, Launch, Machine, Order
-from kernelcast.emulator.memory import Arena
+from kernelcast.emulator.memory import POISON, Arena
 from kernelcast.emulator.ptx import SIZES, read_ptx
 
 Array = npt.NDArray[Any]
@@ -37,12 +37,14 @@ def run(
     shared_bytes: int = 0,
     order: Order = "together",
     steps: int = 1_000_000,
+    poison: int = POISON,
 ) -> Machine:
     """Run a kernel whose first parameters are the addresses of arrays, and then numbers."""
     arena = Arena([np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays])
     module = read_ptx(text)
     launch = Launch(grid, block, [*arena.addresses, *numbers], shared_bytes)
-    machine = Machine(module, module.entry(), launch, arena, decode, order=order, steps=steps)
+    options: dict[str, Any] = {"order": order, "steps": steps, "poison": poison}
+    machine = Machine(module, module.entry(), launch, arena, decode, **options)
     machine.run()
     return machine
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernelcast.emulator.machine import Order, TooLong
-from kernelcast.emulator.memory import FaultKind
+from kernelcast.emulator.memory import LARGE_POISON, POISON, FaultKind
 from kernelcast.emulator.ptx import NotEmulated
 from tests.emulator.programs import applied, entry, result, run
 
@@ -154,6 +154,42 @@ def test_one_warp_needs_no_barrier_and_equal_values_are_no_race() -> None:
     assert set(result(machine, 0, numbers()).tolist()) == {7}
 
 
+ADDS = f"""
+    .shared .align 4 .b8 sum[4];
+    {MINE} mov.u32 %r10, sum; setp.eq.u32 %p1, %r1, 0; @%p1 st.shared.u32 [%r10], 0;
+    BEFORE red.shared.add.u32 [%r10], 1;
+    AFTER ld.shared.u32 %r11, [%r10]; st.global.u32 [%d1], %r11;
+"""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("before", "after"), [(True, True), (False, True), (True, False)])
+def test_atomics_of_several_warps_race_with_other_accesses_alone(
+    order: Order, before: bool, after: bool
+) -> None:
+    body = ADDS.replace("BEFORE", "bar.sync 0;" * before).replace("AFTER", "bar.sync 0;" * after)
+    machine = run(entry(body, 1), [numbers()], block=(64, 1, 1), order=order)
+    assert {fault.kind for fault in machine.faults} == (set() if before and after else {"race"})
+
+
+def test_what_nothing_has_written_is_noted_whatever_it_holds() -> None:
+    body = f"""
+        .shared .align 4 .b8 some[256]; .local .align 4 .b8 own[8];
+        {MINE} mov.u32 %r10, some; mad.lo.u32 %r10, %r1, 4, %r10; mov.u64 %d9, own;
+        setp.lt.u32 %p1, %r1, 40; @%p1 st.shared.u32 [%r10], %r1; st.local.u32 [%d9], %r1;
+        ld.local.u32 %r11, [%d9]; ld.shared.u32 %r11, [%r10]; ld.local.u32 %r12, [%d9+4];
+        st.global.u32 [%d1], %r11;
+    """
+    for poison in (POISON, LARGE_POISON):
+        machine = run(entry(body, 1), [numbers()], block=(64, 1, 1), poison=poison)
+        assert not machine.faults
+        assert [note.message for note in machine.unwritten] == [
+            "byte 160 of shared memory, which has 256",
+            "byte 4 of local memory, which has 16",
+        ]
+        assert result(machine, 0, numbers())[40] == np.full(4, poison, np.uint8).view("i4")[0]
+
+
 @pytest.mark.parametrize(
     "barrier",
     [
@@ -194,7 +230,7 @@ FAULTS: list[tuple[FaultKind, str, str]] = [
     ("out_of_bounds", "st.global.u32 [%d0+-4], %r1;", "byte -4 of array 0"),
     ("out_of_bounds", "mov.u64 %d9, 8; ld.global.u32 %r9, [%d9];", "array 0"),
     ("out_of_bounds", "mov.u32 %r9, 16; ld.shared.u32 %r9, [%r9];", "shared memory, which has 16"),
-    ("misaligned", "ld.global.v2.u32 {%r9, %r10}, [%d0+4];", "of 8 bytes"),
+    ("misaligned", "ld.global.v2.u32 {%r9, %r10}, [%d0+4];", "8 bytes at byte 4 of array 0"),
     ("trap", "setp.eq.u32 %p1, %r1, 3; @%p1 trap;", "stops itself"),
     ("trap", "setp.ne.u32 %p1, %r1, 3; @%p1 bra $fine; call.uni __assertfail, (); $fine:", "stops"),
 ]

@@ -74,6 +74,22 @@ def test_instructions_are_read_with_guards_operands_and_lines() -> None:
     assert jump.line == 12
 
 
+def test_what_the_compiler_adds_where_a_block_begins_is_for_what_follows() -> None:
+    body = """
+    .loc 1 7 2
+    mov.u32 %r1, %tid.x;
+    $next:
+    .loc 1 0 2
+    ld.shared.u32 %r2, [%r1];
+    .loc 1 9 2
+    add.u32 %r2, %r2, %r1;
+    .loc 1 0 2
+    st.shared.u32 [%r1], %r2;
+    """
+    first, second, *_ = read_ptx(entry(body, 0)).entry().blocks
+    assert [instruction.line for instruction in (*first, *second)][:4] == [7, 9, 9, 9]
+
+
 def test_what_debuggers_read_is_left_out() -> None:
     text = (
         entry("ret;", 0)

@@ -18,7 +18,7 @@ from kernelcast.errors import ModelError, SetupError
 from kernelcast.forecasters.llm import LlmForecaster, Way
 from kernelcast.llm import evidence_text
 from kernelcast.protocols import Forecaster
-from kernelcast.testing import FAKE_DEVICE, ForecasterContract
+from kernelcast.testing import FAKE_DEVICE, ForecasterContract, make_estimate
 from kernelcast.types import (
     Argument,
     Case,
@@ -288,7 +288,7 @@ def test_the_candidate_is_a_difference_where_that_is_shorter() -> None:
     assert "As a difference from the anchor:\n@@" in candidate
     assert "\n-  for (long long v7" in candidate
     assert "\n+  for (int v7" in candidate
-    assert len(candidate) < len(source)
+    assert len(candidate.partition("As a difference")[2]) < len(source)
     ((_, short),) = requests(query())
     assert short.endswith(canonical_source(CANDIDATE, "cpp", "kernel").strip())
     ((_, same),) = requests(query(ANCHOR.replace("ANCHOR_COMMENT", "OTHER")))
@@ -305,6 +305,11 @@ def test_the_prompt_tells_what_compiling_told_of_both(way: Way) -> None:
     evidence = Evidence(kernel_id="k", toolchain="t", failure=failure)
     for _, user in requests(asked.model_copy(update={"evidence": evidence}), ask=way):
         assert "Compiled: no (compile_error)." in user
+        assert "100 points" not in user
+    wrong = failure.model_copy(update={"kind": FailureKind.WRONG_RESULT})
+    emulated = evidence.model_copy(update={"failure": wrong, "emulated": (make_estimate(1e-3),)})
+    for _, user in requests(asked.model_copy(update={"evidence": emulated}), ask=way):
+        assert "Compiled: yes, but the kernel is wrong when it is emulated (wrong_result)." in user
         assert "100 points" not in user
 
 

@@ -159,6 +159,36 @@ def test_a_misleading_sibling_is_overcome() -> None:
     assert truth[chosen].min() < np.quantile(truth, 0.05)
 
 
+def estimates(shift: float, known: int | None = None) -> Sibling:
+    measured = sibling(shift, known)
+    return Sibling("emulated", measured.log2_runtime, measured.failed, is_estimate=True)
+
+
+def test_estimates_help_a_cold_search() -> None:
+    truth = times(0.3)
+    chosen = search(SpaceForecaster(POOL, [estimates(0.0, known=40)]), truth, 10)
+    cold = [search(SpaceForecaster(POOL, seed=seed), truth, 10) for seed in range(6)]
+    assert truth[chosen].min() < np.mean([truth[each].min() for each in cold])
+
+
+def test_a_cold_forecaster_chooses_too_while_estimates_lead_nowhere() -> None:
+    first_when_cold = SpaceForecaster(POOL).choose()
+    alike = np.zeros(len(POOL))
+    by_estimates = search(SpaceForecaster(POOL, [estimates(0.0)]), alike, 8)
+    by_a_device = search(SpaceForecaster(POOL, [sibling(0.0)]), alike, 8)
+    assert by_estimates[:4] == by_a_device[:4]
+    assert first_when_cold in by_estimates
+    assert first_when_cold not in by_a_device
+
+
+def test_measured_times_of_the_vendor_are_believed_before_estimates() -> None:
+    right, wrong, foreign = sibling(0.0), estimates(3.0), sibling(-3.0, same_vendor=False)
+    both = SpaceForecaster(POOL, [right, wrong]).predict().log2_runtime
+    assert int(np.argmin(both)) == int(np.argmin(times()))
+    guess = SpaceForecaster(POOL, [estimates(0.0), foreign]).predict().log2_runtime
+    assert int(np.argmin(guess)) == int(np.argmin(times()))
+
+
 def test_what_fails_on_siblings_is_doubted_and_tried_late() -> None:
     truth = times()
     best = int(np.argmin(truth))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import kernelcast.problems
+from kernelcast.backends._launch import read_launch
 from kernelcast.errors import ProblemError
 from kernelcast.problems import bundled_problems, load_problem
 
@@ -59,6 +60,31 @@ def test_template_is_optional_but_not_half_of_it(folder: Path) -> None:
         load_problem(folder)
     (folder / "template.toml").unlink()
     assert load_problem(folder).template is None
+
+
+@pytest.mark.parametrize("name", bundled_problems())
+def test_a_bundled_problem_can_be_had_in_cuda(name: str) -> None:
+    stated, ported = load_problem(name), load_problem(name, language="cuda")
+    launch = read_launch(ported.seed_source)
+    assert launch is not None
+    assert launch.fault(ported) is None
+    assert ported.template is None
+    changed = {"language", "seed_source", "template"}
+    assert ported.model_dump(exclude=changed) == stated.model_dump(exclude=changed)
+    assert (ported.language, stated.language) == ("cuda", "cpp")
+
+
+def test_the_stated_language_may_be_named(folder: Path) -> None:
+    assert load_problem(folder, language="cpp") == load_problem(folder)
+
+
+def test_a_language_without_a_seed_is_refused_with_those_there_are(folder: Path) -> None:
+    with pytest.raises(ProblemError, match=r"no seed in triton, only in cpp, cuda; add seed\.py"):
+        load_problem(folder, language="triton")
+    (folder / "seed.py").write_text("LAUNCH = {}\n")
+    assert load_problem(folder, language="triton").seed_source == "LAUNCH = {}\n"
+    with pytest.raises(ProblemError, match=r"no seed in python, only in cpp, cuda, triton$"):
+        load_problem(folder, language="python")
 
 
 def test_unknown_name_lists_the_bundled_ones() -> None:

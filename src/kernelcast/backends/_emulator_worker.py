@@ -1,8 +1,8 @@
 """The child that emulates a kernel: it runs PTX on the arrays of the memory that it inherits.
 
 The parent leaves `job.json` and `kernel.ptx` in the working folder. PTX is text that a stranger's
-source led to, so it is read here and never in the parent. The task is to compute, where each order
-of the warps has a slot of the memory and the faults are answered, or to count, where the memory
+source led to, so it is read here and never in the parent. The task is to compute, where each run
+has a slot of the memory and the faults are answered, or to count, where the memory
 holds samples of arrays and counts are answered, or to decode, where nothing runs and the unknown
 instructions are answered. Status 0 and a line of JSON are the answer. Status 2 and a message mean
 that the kernel has something that is not emulated. The job says where packages are, so they are
@@ -22,25 +22,35 @@ from typing import Any
 NOT_EMULATED = 2
 
 
-def compute(job: dict[str, Any]) -> list[dict[str, Any]]:
-    """Run the whole grid in each order, on the arrays of its slot; return the faults."""
+def compute(job: dict[str, Any]) -> dict[str, Any]:
+    """Run the whole grid on the arrays of each slot; return the faults, and notes of each run."""
     machines, memory, instructions = _modules("machine", "memory", "instructions")
     module = _read_ptx()
     entry, content = module.entry(job["entry"]), _content(job)
     faults: list[dict[str, Any]] = []
-    for slot, order in zip(content.reshape(len(job["orders"]), -1), job["orders"], strict=True):
+    unwritten: list[list[dict[str, Any]]] = []
+    slots = content.reshape(len(job["runs"]), -1)
+    for slot, (order, poison) in zip(slots, job["runs"], strict=True):
         pieces = zip(job["offsets"], job["lengths"], strict=True)
         arrays = [slot[offset : offset + length] for offset, length in pieces]
-        arena = memory.Arena(arrays)
+        arena = memory.Arena(arrays, job["names"])
         launch = _launch(job, entry, [*arena.addresses, *job["dimensions"]])
         machine = machines.Machine(
-            module, entry, launch, arena, instructions.decode, order=order, steps=job["steps"]
+            module,
+            entry,
+            launch,
+            arena,
+            instructions.decode,
+            order=order,
+            steps=job["steps"],
+            poison=poison,
         )
         machine.run()
         for index, array in enumerate(arrays):
             array[:] = arena.array(index)
         faults += [vars(fault) for fault in machine.faults]
-    return faults
+        unwritten.append([vars(fault) for fault in machine.unwritten])
+    return {"faults": faults, "unwritten": unwritten, "cpu_s": time.process_time()}
 
 
 def count(job: dict[str, Any]) -> dict[str, Any]:

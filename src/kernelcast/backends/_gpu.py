@@ -1,28 +1,30 @@
-"""What CUDA C++ and Triton share: the target, the evidence, and the launch by NVIDIA's driver.
+"""What CUDA C++ and Triton share: the target, and the evidence of compiling and emulating.
 
 A language's backend only compiles source to a `Build`: evidence and, for a kernel that can be
-launched, a `Program` that the process of a `CudaChild` (`_cuda_worker`) loads. The launch has not
-run on a GPU yet: see docs/how-to/run-on-a-gpu.md.
+launched, a `Program` that the process of a `CudaChild` (`_cuda_device.py`) loads.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
-import tempfile
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from kernelcast.backends import _cuda_worker
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._backend import MeasuringBackend
 from kernelcast.backends._child import Child
+from kernelcast.backends._cuda_device import (
+    CudaChild,
+    Program,
+    launching_sandbox,
+    require_device,
+)
 from kernelcast.backends._emulation import (
     Array,
     CountedLaunch,
@@ -33,41 +35,27 @@ from kernelcast.backends._emulation import (
 )
 from kernelcast.backends._inputs import sample_inputs
 from kernelcast.backends._inspect import Resources, ptx_mix, residency, sass_mix
-from kernelcast.backends._launch import (
-    Launch,
-    LaunchingChild,
-    device_flush_bytes,
-    driver_grant,
-    no_launch,
-)
-from kernelcast.backends._sandbox import Grant, Sandbox
 from kernelcast.backends._toolchain import ToolRun, find_cuda_tool, run_tool
 from kernelcast.backends._verify import KnownAnswer, oracle
 from kernelcast.devices import architecture, catalogue, find_device
 from kernelcast.emulator.model import Architecture
 from kernelcast.emulator.ptx import NotEmulated
 from kernelcast.errors import NoDevice, SetupError
-from kernelcast.types import Case, Device, Emulated, Evidence, Failure, FailureKind, Kernel, Problem
+from kernelcast.types import (
+    Case,
+    Device,
+    Emulated,
+    Evidence,
+    Failure,
+    FailureKind,
+    Kernel,
+    Problem,
+    content_hash,
+)
 
 _DEFAULT_TARGET = "sm_90"
-_PROBE_TIMEOUT_S = 30.0
 _SAMPLE_BYTES = 1 << 16
-_INVALID_VALUE, _OUT_OF_RESOURCES = 1, 701
-_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
-
-
-@dataclass(frozen=True)
-class Program:
-    """A compiled kernel: `widths` are the bytes of each parameter of its entry."""
-
-    cubin: Path
-    entry: str
-    widths: tuple[int, ...]
-    launch: Launch
-
-    def ptx(self) -> str:
-        """Return the text that the cubin was assembled from."""
-        return self.cubin.with_name("kernel.ptx").read_text(encoding="utf-8")
+_KEPT_EVIDENCE = 256
 
 
 class GpuBackend(MeasuringBackend[Program]):
@@ -76,7 +64,7 @@ class GpuBackend(MeasuringBackend[Program]):
     Times and occupancy are those of `device`; code is compiled for `target`; see `choose_target`.
     The launching process is confined too, and sees no devices but those of NVIDIA's driver. With
     `allow_unsafe` it is not confined, in case the driver does not work there. `limits` are the
-    other arguments of `MeasuringBackend`.
+    other arguments of `MeasuringBackend`. `emulates` says whether evidence includes emulation.
     """
 
     def __init__(
@@ -86,6 +74,7 @@ class GpuBackend(MeasuringBackend[Program]):
         toolchain: str,
         *limits: Any,
         allow_unsafe: bool,
+        emulates: bool = True,
     ) -> None:
         self.target, chosen = choose_target(target, device)
         toolchain = f"{toolchain}, {self.target}"
@@ -94,6 +83,9 @@ class GpuBackend(MeasuringBackend[Program]):
         self._launching = launching_sandbox(self._sandbox, allow_unsafe=allow_unsafe)
         self.level = self.level if self._launching.mechanisms else "S0"
         self._device_is_here = False
+        self._emulates = emulates
+        self._inspected: OrderedDict[str, Evidence] = OrderedDict()
+        self._seed_faults: dict[str, str] = {}
 
     def _require_device(self) -> None:
         if not self._device_is_here:
@@ -102,6 +94,68 @@ class GpuBackend(MeasuringBackend[Program]):
 
     def _start(self, arena: Arena, programs: Mapping[str, Program]) -> Child:
         return CudaChild(self._launching, programs, arena, self.device)
+
+    def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
+        """Compile, check the small cases and estimate the time of the timed ones, without a GPU.
+
+        A kernel that emulation finds wrong is evidence with a failure. If emulation finds the
+        problem's own seed wrong, it judges no kernel of that problem.
+        """
+        evidence = super().inspect(problem, kernel)
+        if not self._emulates or evidence.failure is not None or not problem.arguments:
+            return evidence
+        key = content_hash(f"{problem.id}\0{kernel.source}")
+        with self._lock:
+            if key in self._inspected:
+                self._inspected.move_to_end(key)
+                return self._inspected[key].model_copy(update={"kernel_id": kernel.id})
+        evidence = self._with_emulation(problem, kernel, evidence)
+        with self._lock:
+            self._inspected[key] = evidence
+            if len(self._inspected) > _KEPT_EVIDENCE:
+                self._inspected.popitem(last=False)
+        return evidence
+
+    def _with_emulation(self, problem: Problem, kernel: Kernel, evidence: Evidence) -> Evidence:
+        failure, unchecked, cpu_s = self._checked(problem, kernel)
+        if failure is not None:
+            seed_fault = self._seed_fault(problem)
+            failure = None if seed_fault else failure
+            unchecked = seed_fault
+        estimates: list[Emulated] = []
+        not_emulated = ""
+        try:
+            estimates = self.emulate(problem, kernel)
+        except NotEmulated as error:
+            not_emulated = str(error)
+        return evidence.model_copy(
+            update={
+                "failure": failure,
+                "emulated": tuple(estimates),
+                "not_emulated": not_emulated,
+                "unchecked": unchecked,
+                "emulation_cpu_s": cpu_s + sum(estimate.cpu_s for estimate in estimates),
+            }
+        )
+
+    def _checked(self, problem: Problem, kernel: Kernel) -> tuple[Failure | None, str, float]:
+        """Return what is wrong on the small cases, why they were not run, and the CPU seconds."""
+        try:
+            failure, cpu_s = self._computed(problem, kernel, seed=0)
+        except (NotEmulated, SetupError) as error:
+            return None, str(error), 0.0
+        return failure, "", cpu_s
+
+    def _seed_fault(self, problem: Problem) -> str:
+        """Return what emulation finds wrong with the problem's seed, which is known to work."""
+        if problem.id not in self._seed_faults:
+            seed = Kernel(id="", language=problem.language, source=problem.seed_source)
+            failure, _, _ = self._checked(problem, seed)
+            if failure is not None and failure.kind is FailureKind.COMPILE_ERROR:
+                failure = None  # a seed in another language
+            fault = f"emulation finds the seed wrong too: {failure.headline}" if failure else ""
+            self._seed_faults[problem.id] = fault
+        return self._seed_faults[problem.id]
 
     def verify(self, problem: Problem, kernel: Kernel, seed: int) -> Failure | None:
         """Run the problem's small cases by emulating the compiled code, without a GPU.
@@ -116,17 +170,25 @@ class GpuBackend(MeasuringBackend[Program]):
             NotEmulated: The code has something that is not emulated.
             SetupError: The problem has no case that is small enough.
         """
+        failure, _ = self._computed(problem, kernel, seed)
+        return failure
+
+    def _computed(
+        self, problem: Problem, kernel: Kernel, seed: int
+    ) -> tuple[Failure | None, float]:
+        """Return what is wrong on the small cases, or None, and the CPU seconds."""
         rng = np.random.default_rng([seed % 2**63, secrets.randbits(64)])
         expected = oracle(problem)
+        total_s = 0.0
         try:
             built = self._built(problem, problem.cases, kernel.source)
         except NoDevice:
             raise NotEmulated("code without a launch") from None
         if isinstance(built, Failure):
-            return built
+            return built, total_s
         for case in small_cases(problem, built[problem.cases[0].name].launch):
             program = built[case.name]
-            failure = emulate(
+            failure, cpu_s = emulate(
                 self._sandbox,
                 self._directory,
                 problem,
@@ -136,9 +198,10 @@ class GpuBackend(MeasuringBackend[Program]):
                 KnownAnswer.draw(problem, case, expected, rng),
                 self._compile_timeout_s,
             )
+            total_s += cpu_s
             if failure is not None:
-                return failure
-        return None
+                return failure, total_s
+        return None, total_s
 
     def emulate(self, problem: Problem, kernel: Kernel) -> list[Emulated]:
         """Estimate the time of a kernel on each timed case by counting what its blocks do.
@@ -275,148 +338,3 @@ def choose_target(target: str | None, device: Device | str | None) -> tuple[str,
         f"no known device is built for {target!r}; name one with `device`, or a target of: "
         f"{', '.join(known)}"
     )
-
-
-# ------------------------------------------------------------------------------------ a device
-
-
-def launching_sandbox(sandbox: Sandbox, *, allow_unsafe: bool) -> Sandbox:
-    """The sandbox of a process that launches: the only device in it is the first NVIDIA GPU.
-
-    The driver has not been tried in there, so `allow_unsafe` leaves the process unconfined.
-    """
-    if allow_unsafe:
-        return Sandbox(frozenset())
-    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0] or "0"
-    nodes = (f"/dev/nvidia{first}", *_NODES)
-    return replace(sandbox, devices=tuple(node for node in nodes if Path(node).exists()))
-
-
-def require_device(sandbox: Sandbox, target: str, device: Device) -> None:
-    """Raise `NoDevice` unless this machine's first GPU is this device and runs this target."""
-    answer = probe(sandbox)
-    if answer is None and sandbox.mechanisms and probe(Sandbox(frozenset())) is not None:
-        raise NoDevice(
-            "the CUDA driver does not work inside the sandbox here: for kernels you trust, "
-            "--allow-unsafe"
-        )
-    if answer is None:
-        raise NoDevice(
-            f"there is no CUDA device here to launch a kernel for {device.name} ({target}) on: "
-            "run this on a machine whose `nvidia-smi` lists one (or give its farm the job); "
-            "compile-only evidence (`inspect`) needs none"
-        )
-    capability, name = answer
-    plain = target.rstrip("af")
-    # A cubin runs on its own major version, from its minor version on.
-    if capability[:-1] != plain[:-1] or int(capability[-1]) < int(plain[-1]):
-        raise NoDevice(
-            f"the GPU here is {name} ({capability}), which cannot run code for {target}: "
-            f"name it with --device (or build the backend with target={capability!r})"
-        )
-    # The part of a name that tells devices apart: H100 of H100-SXM5, 3090 of RTX-3090.
-    parts = device.name.split("-")
-    model = next((part for part in parts if any(map(str.isdigit, part))), parts[0])
-    if device.name != name and model not in name.replace("-", " ").split():
-        raise NoDevice(
-            f"the GPU here is {name}, and its times are not those of {device.name}: "
-            "name the device that is here with --device (or give the backend a Device)"
-        )
-
-
-def probe(sandbox: Sandbox) -> tuple[str, str] | None:
-    """Target and name of the first CUDA device, as a child finds it; None without one."""
-    read, write = os.pipe()  # a process of profile `measure` cannot write to a file
-    with os.fdopen(read, "rb") as answer, tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        try:
-            process = sandbox.start(
-                "_cuda_worker.probe",
-                [],
-                _grant(folder),
-                folder,
-                environment=_environment(),
-                output=write,
-            )
-        finally:
-            os.close(write)
-        process.ended_within(_PROBE_TIMEOUT_S)
-        if process.end():
-            return None
-        target, _, name = answer.read1(4096).decode(errors="replace").strip().partition(" ")
-    return target, name
-
-
-def _grant(*readable: Path) -> Grant:
-    paths = os.environ.get("LD_LIBRARY_PATH", "").split(":")
-    libraries = (Path(path) for path in paths if path and Path(path).is_dir())
-    return driver_grant("measure", *libraries, *readable)
-
-
-def _environment() -> dict[str, str]:
-    # A function that is loaded lazily, on its first launch, would be timed loading.
-    environment = {"CUDA_MODULE_LOADING": "EAGER"}
-    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
-        environment["CUDA_VISIBLE_DEVICES"] = visible
-    return environment
-
-
-class CudaChild(LaunchingChild):
-    """A process that has loaded cubins; each request copies in, launches, or copies out."""
-
-    on_cpu = False
-
-    def __init__(
-        self, sandbox: Sandbox, programs: Mapping[str, Program], arena: Arena, device: Device
-    ) -> None:
-        arrays, dimensions = len(arena.problem.arguments), len(arena.problem.dimensions)
-        self._programs = programs
-        self._launches = {case: program.launch for case, program in programs.items()}
-        self._distinct = list(dict.fromkeys(programs.values()))
-        functions = [
-            {
-                "cubin": str(program.cubin),
-                "entry": program.entry,
-                "widths": program.widths,
-                "shared": max(  # the most that any case takes
-                    program.launch.shared_bytes(case.dimensions) for case in arena.cases.values()
-                ),
-            }
-            for program in self._distinct
-        ]
-        super().__init__(
-            sandbox,
-            "_cuda_worker.main",
-            [json.dumps(functions), str(arrays), str(device_flush_bytes(device))],
-            _grant(*{program.cubin.parent for program in self._distinct}),
-            self._distinct[0].cubin.parent,
-            words=5 + arrays + dimensions + 6,
-            arena=arena,
-            **_environment(),
-        )
-
-    def run(self, case: str, calls: int, base: int, timeout_s: float) -> float | Failure:
-        """Seconds of the launches alone, a launch on each slot."""
-        phases = (_cuda_worker.STAGE, _cuda_worker.RUN, _cuda_worker.FETCH)
-        return self._ask(phases, _cuda_worker.RUN, case, calls, base, timeout_s)
-
-    def idle(self, case: str, calls: int, timeout_s: float) -> float | Failure:
-        """Seconds of a request that launches nothing."""
-        return self.call(self._words(_cuda_worker.IDLE, case, calls, 0), timeout_s)
-
-    def _words(self, phase: int, case: str, calls: int, base: int) -> list[int]:
-        which = self._distinct.index(self._programs[case])
-        return [which, *super()._words(phase, case, calls, base)]
-
-    def _refused(self, result: int) -> Failure:
-        if result in (_INVALID_VALUE, _OUT_OF_RESOURCES):
-            return no_launch(f"the driver refused it (CUDA error {result})")
-        return Failure(kind=FailureKind.CRASH, message=f"CUDA error {result} on the device")
-
-    def _ended(self, status: int) -> Failure:
-        if status == _cuda_worker.LOAD_FAILED:
-            message = "the driver does not load its code"
-            return Failure(kind=FailureKind.COMPILE_ERROR, message=message)
-        if status == _cuda_worker.NO_DRIVER:
-            raise NoDevice("the CUDA device went away: see `nvidia-smi` and the kernel's log")
-        return super()._ended(status)

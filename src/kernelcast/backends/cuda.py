@@ -21,7 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernelcast.backends._backend import Build
-from kernelcast.backends._gpu import GpuBackend, Program
+from kernelcast.backends._cuda_device import Program
+from kernelcast.backends._gpu import GpuBackend
 from kernelcast.backends._inspect import largest, launch_bounds, parameter_widths, read_ptxas
 from kernelcast.backends._launch import Launch, read_launch
 from kernelcast.backends._sandbox import Level
@@ -51,6 +52,7 @@ class CudaBackend(GpuBackend):
         require: Level | None = None,
         *,
         allow_unsafe: bool = False,
+        emulates: bool = True,
     ) -> None:
         nvcc = find_cuda_tool("nvcc")
         if nvcc is None:
@@ -72,6 +74,7 @@ class CudaBackend(GpuBackend):
             device_cap_s,
             require,
             allow_unsafe=allow_unsafe,
+            emulates=emulates,
         )
         self._nvcc = nvcc.resolve()
         target = f"-arch={self.target}"

@@ -14,6 +14,7 @@ is of the code that is launched. For AMD there is evidence and no launch.
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import mmap
 import os
@@ -31,8 +32,9 @@ from typing import Any
 import numpy as np
 
 from kernelcast.backends._backend import Build
+from kernelcast.backends._cuda_device import Program
 from kernelcast.backends._emulation import package_folder, small_cases
-from kernelcast.backends._gpu import GpuBackend, Program
+from kernelcast.backends._gpu import GpuBackend
 from kernelcast.backends._inspect import amdgcn_mix, parameter_widths, read_amdgcn, read_ptxas
 from kernelcast.backends._launch import Launch
 from kernelcast.backends._sandbox import Level
@@ -87,6 +89,7 @@ class TritonBackend(GpuBackend):
         require: Level | None = None,
         *,
         allow_unsafe: bool = False,
+        emulates: bool = True,
     ) -> None:
         tools = triton_tools()
         if tools is None:
@@ -99,6 +102,7 @@ class TritonBackend(GpuBackend):
             device_cap_s,
             require,
             allow_unsafe=allow_unsafe,
+            emulates=emulates,
         )
         # The child is a bare interpreter, which sees no other packages.
         self._paths = tuple({package_folder(name) for name in ("triton", "numpy")})
@@ -201,7 +205,8 @@ class TritonBackend(GpuBackend):
         code shows races, and errors of the target's own arithmetic (tensor cores round inputs).
 
         Returns:
-            The failure, or None. What the interpreter cannot run is a crash, in its own words.
+            The failure, or None. That of the compiled code comes first: it names a line. What the
+            interpreter cannot run is a crash, in its own words.
 
         Raises:
             SetupError: The problem has no case that is small enough.
@@ -211,16 +216,18 @@ class TritonBackend(GpuBackend):
             return module
         rng = np.random.default_rng([seed % 2**63, secrets.randbits(64)])
         expected = oracle(problem)
+        interpreted = None
         for case in small_cases(problem, module.launch):
             answer = KnownAnswer.draw(problem, case, expected, rng)
-            if failure := self._interpret(problem, kernel.source, module, answer):
-                return failure
-        if not self._is_nvidia:
-            return None
-        try:
-            return super().verify(problem, kernel, seed)
-        except NotEmulated:
-            return None
+            interpreted = self._interpret(problem, kernel.source, module, answer)
+            if interpreted:
+                break
+        if self._is_nvidia:
+            with contextlib.suppress(NotEmulated):
+                compiled = super().verify(problem, kernel, seed)
+                if compiled and not (interpreted and compiled.kind is FailureKind.COMPILE_ERROR):
+                    return compiled
+        return interpreted
 
     def _interpret(
         self, problem: Problem, source: str, module: _Module, answer: KnownAnswer
@@ -248,7 +255,8 @@ class TritonBackend(GpuBackend):
             message = f"not interpreted within {self._compile_timeout_s:g} s"
             return Failure(kind=FailureKind.TIMEOUT, message=message)
         if run.status:
-            return Failure(kind=FailureKind.CRASH, message=_last_lines(run.output))
+            message = _last_lines(run.output) or f"the interpreter ended with status {run.status}"
+            return Failure(kind=FailureKind.CRASH, message=message)
         return answer.check(slot)
 
 

@@ -34,6 +34,7 @@ from kernelcast.cli.common import (
 from kernelcast.devices import detect_cpu, find_device
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec
+from kernelcast.forecasters.emulated import estimated_log2_ratio
 from kernelcast.parts import read_run
 from kernelcast.policies import Selective
 from kernelcast.problems import load_problem
@@ -93,18 +94,17 @@ def forecast(
 
     Without a model endpoint the trees that ship with kernelcast forecast: they know how edits like
     this one have fared elsewhere, not this kernel. Both files are compiled where the compiler for
-    the device is installed, and the forecaster is told what that shows; nothing is run. What is
-    certain needs no forecaster: a kernel that does not compile fails, and a copy is a tie.
+    the device is installed, and the forecaster is told what that shows. For an NVIDIA GPU, kernels
+    of a --problem are emulated on this CPU, which shows wrong ones and estimates both times. What
+    is certain needs no forecaster: a kernel that does not compile fails, and a copy is a tie.
     P(faster) is the chance of more than 1%, below which no measurement is called faster either.
     """
     anchor, rival = read_kernel(reference), read_kernel(candidate)
     unstated = Problem.unstated("unstated", anchor.language, anchor.source)
-    solved = load_problem(problem) if problem else unstated
-    languages = {anchor.language, rival.language, solved.language}
-    if len(languages) > 1:
+    solved = load_problem(problem).in_language_of(anchor) if problem else unstated
+    if anchor.language != rival.language:
         raise SetupError(
-            f"{' and '.join(sorted(languages))} are two languages: compare two kernels of one "
-            "language, with a problem in it"
+            f"{anchor.language} and {rival.language} are two languages: compare two kernels of one"
         )
     settings, model = read_options(options, implied="forecaster")
     run = read_run(settings, problem=solved, model=model, known=("forecaster",))
@@ -127,9 +127,14 @@ def forecast(
     _print_forecast(facts, bins, f"{candidate.name} against {reference.name}")
     note = asked.note
     if query.evidence is not None:
-        failed = query.evidence.failure is not None
-        which = "the reference compiles, the candidate does not" if failed else "both compile"
+        verdict = query.evidence.verdict
+        which = f"the reference compiles, the candidate {verdict}" if verdict else "both compile"
         note = f"{which}: {query.evidence.toolchain}"
+        ratio = estimated_log2_ratio(query)
+        if ratio is not None:
+            note += f"; both are emulated: {2.0**ratio:.2f}x by the estimates alone"
+        elif why := query.evidence.not_emulated:
+            note += f"; not emulated: {why}"
     OUT.print(note, style="dim")
     if answer.unparsed:
         OUT.print(
@@ -230,13 +235,17 @@ def _compile(
             # A reference is known to work: if it does not compile, this is not its toolchain.
             if anchor.failure is not None:
                 fix = "" if pool.problem.arguments else "; give the --problem that they solve"
-                why = f"the reference does not compile here ({anchor.failure.headline}){fix}"
+                why = f"the reference {anchor.verdict} here ({anchor.failure.headline}){fix}"
                 return {}, f"not compiled: {why}"
             evidence = _inspect(backend, pool.problem, written, quiet=quiet)
     except SetupError as error:
         return {}, f"not compiled: {error}"
-    good = sum(one.failure is None for one in evidence.values())
+    found = evidence.values()
+    good = sum(one.failure is None or bool(one.emulated) for one in found)
     note = f"{good} of {len(evidence)} kernels compile with {anchor.toolchain}"
+    if emulated := sum(bool(one.emulated) for one in found):
+        wrong = sum(one.failure is not None and bool(one.emulated) for one in found)
+        note += f"; {emulated} are emulated" + (f", which finds {wrong} wrong" if wrong else "")
     return {pool.reference.id: anchor, **evidence}, note
 
 

@@ -13,15 +13,13 @@ from kernelcast.backends._gpu import GpuBackend
 from kernelcast.canonical import read_kernel
 from kernelcast.cli.common import ERR, EXISTING_FILE, OUT, json_option, option
 from kernelcast.devices import find_device
-from kernelcast.emulator.ptx import NotEmulated
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec
 from kernelcast.plugins import build
 from kernelcast.problems import load_problem
 from kernelcast.report.tables import Report, listing
-from kernelcast.types import Emulated, Evidence, Failure, Kernel, Problem
+from kernelcast.types import Emulated, Evidence, Kernel, Problem
 
-_SHOWN_SHARE = 0.05
 _LONGEST_LINE = 60
 
 
@@ -63,19 +61,15 @@ def inspect(kernel: Path, problem: str, device: str, as_json: bool) -> None:
 
 def _report(backend: GpuBackend, problem: Problem, kernel: Kernel, name: str) -> Report:
     evidence = backend.inspect(problem, kernel)
-    if evidence.failure is not None:
-        raise SetupError(f"{name} does not compile: {evidence.failure.message}")
-    wrong, unchecked = _verified(backend, problem, kernel)
-    try:
-        estimates, unknown = backend.emulate(problem, kernel), ""
-    except NotEmulated as error:
-        estimates, unknown = [], str(error)
+    failure, estimates = evidence.failure, evidence.emulated
+    if failure is not None and not evidence.registers:
+        raise SetupError(f"{name} {evidence.verdict}: {failure.message}")
     facts = {
         "kernel": name,
         "device": backend.device.name,
-        "failure": wrong.model_dump(mode="json") if wrong else None,
-        "not_checked": unchecked,
-        "not_emulated": unknown,
+        "failure": failure.model_dump(mode="json") if failure else None,
+        "not_checked": evidence.unchecked,
+        "not_emulated": evidence.not_emulated,
         "registers": evidence.registers,
         "shared_bytes": evidence.shared_bytes,
         "spill_bytes": evidence.spill_bytes,
@@ -84,64 +78,36 @@ def _report(backend: GpuBackend, problem: Problem, kernel: Kernel, name: str) ->
     source = kernel.source.splitlines()
     parts: list[Table | Text] = [
         Text(f"{name} for {backend.device.name}: estimated, not measured", style="bold"),
-        Text(_verdict(wrong, unchecked), style="red" if wrong else ""),
+        Text(_verdict(evidence), style="red" if failure else ""),
     ]
     for estimate in estimates:
         parts.append(_details(estimate, evidence, source))
-    if unknown:
-        parts.append(Text(f"no estimate; not emulated: {unknown}", style="yellow"))
+    if evidence.not_emulated:
+        parts.append(Text(f"no estimate; not emulated: {evidence.not_emulated}", style="yellow"))
     return Report(facts, parts)
 
 
-def _verified(backend: GpuBackend, problem: Problem, kernel: Kernel) -> tuple[Failure | None, str]:
-    """Return what is wrong with it on the small cases, and why it was not looked at, if so."""
-    try:
-        return backend.verify(problem, kernel, seed=0), ""
-    except (NotEmulated, SetupError) as error:
-        return None, str(error)
-
-
-def _verdict(wrong: Failure | None, unchecked: str) -> str:
-    if wrong:
-        return f"wrong ({wrong.kind}): {wrong.message}"
-    return f"not checked: {unchecked}" if unchecked else "right on the small cases, as emulated"
+def _verdict(evidence: Evidence) -> str:
+    if evidence.failure:
+        return f"wrong ({evidence.failure.kind}): {evidence.failure.message}"
+    if evidence.unchecked:
+        return f"not checked: {evidence.unchecked}"
+    return "right on the small cases, as emulated"
 
 
 def _headline(estimate: Emulated) -> str:
-    low, high = (
-        _time(estimate.runtime_s * 2.0 ** (sign * estimate.spread_log2)) for sign in (-1, 1)
-    )
-    time = _time(estimate.runtime_s)
+    time, low, high = map(_time, (estimate.runtime_s, *estimate.interval_s))
     return f"case {estimate.case}: about {time}; four of five kernels lie in {low} to {high}"
 
 
 def _details(estimate: Emulated, evidence: Evidence, source: list[str]) -> Table:
-    shares = sorted(estimate.shares.items(), key=lambda share: -share[1])
-    shown = ", ".join(f"{name} {share:.0%}" for name, share in shares if share >= _SHOWN_SHARE)
-    held = (
-        f"{evidence.registers} registers a thread, {evidence.shared_bytes:,} shared bytes a block"
-    )
-    rows = [
-        ("bound by", estimate.bound_by),
-        ("alone would take", shown),
-        ("occupancy", f"{estimate.occupancy:.0%}, limited by {estimate.limiter}: {held}"),
-        ("busy lanes", f"{estimate.lane_efficiency:.0%}"),
-    ]
+    held = f"{evidence.registers} a thread, {evidence.shared_bytes:,} shared bytes a block"
+    rows = [*estimate.facts(), ("registers", held)]
     if evidence.spill_bytes:
         rows.append(("spilled", f"{evidence.spill_bytes:,} bytes a thread"))
-    if estimate.sectors_per_request is not None:
-        used = f"{estimate.used_bytes:.0%} of their bytes are used"
-        rows.append(
-            ("global memory", f"{estimate.sectors_per_request:.1f} sectors a request, {used}")
-        )
-    if estimate.bank_conflicts is not None:
-        conflicts = f"{estimate.bank_conflicts:.1f} times the turns that it needs without conflicts"
-        rows.append(("shared memory", conflicts if estimate.bank_conflicts > 1 else "no conflicts"))
     for number, share in estimate.lines:
         text = source[number - 1].strip() if number <= len(source) else ""
         rows.append((f"line {number}", f"{share:.0%}  {text[:_LONGEST_LINE]}"))
-    if not estimate.exact:
-        rows.append(("sampled", "addresses depend on data: some turns of loops were not run"))
     return listing(_headline(estimate), rows)
 
 

@@ -64,7 +64,11 @@ from kernelcast.types import Budget, Kernel
     POSITIVE,
 )
 @option("--seed", "Seed of all choices.  [default: 0]", int)
-@option("--inspect", "Compile every candidate before it is forecast.", bool)
+@option(
+    "--inspect",
+    "Compile every candidate before it is forecast; for an NVIDIA GPU, emulate it too.",
+    bool,
+)
 @option(
     "--no-reuse reuse",
     "Measure again what another run has measured.",

@@ -19,7 +19,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from kernelcast.backends._gpu import probe
+from kernelcast.backends._cuda_device import probe
 from kernelcast.backends._preflight import settings
 from kernelcast.backends._proof import Proof, detect_sandbox, prove, required, what_would_raise
 from kernelcast.backends._sandbox import Sandbox

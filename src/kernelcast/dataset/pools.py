@@ -64,11 +64,8 @@ def folder_pool(folder: Path, reference: Path | None, problem: Problem | None) -
             "what the kernels are to be faster than"
         )
     language = anchor.language
-    if problem is not None and problem.language != language:
-        raise SetupError(
-            f"the reference is a {language} kernel and {problem.name!r} a {problem.language} "
-            f"problem: name a problem in {language}"
-        )
+    if problem is not None:
+        problem = problem.in_language_of(anchor)
     names = {anchor.id: chosen.name if chosen is not None else "the reference"}
     kernels: list[Kernel] = []
     left_out: list[str] = []

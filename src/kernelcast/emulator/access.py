@@ -10,7 +10,7 @@ import numpy as np
 
 from kernelcast.emulator.arithmetic import REDUCTIONS, emulates, from_bf16, of_halves, to_bf16
 from kernelcast.emulator.decoding import Address, Decode, names_in, numpy_type
-from kernelcast.emulator.lanes import Group, Step, Value, raw_type
+from kernelcast.emulator.lanes import Group, Step, Value, poison, raw_type
 from kernelcast.emulator.memory import LOCAL_WINDOW, POISON, SHARED_WINDOW, Bytes, Ints, Mask
 from kernelcast.emulator.ptx import SIZES, Instruction, read_number
 
@@ -60,6 +60,8 @@ def load(
         result[:, part] = view[start + part]
     if not good.all():
         result.view(np.uint8).reshape(len(lanes), size)[~good] = POISON
+    if space in ("shared", "local"):
+        _watch_poison(group, space, addresses[good], result[good, 0], instruction)
     if space == "shared":
         _watch_reads(group, index[good], size, lanes[good], instruction)
     return result.view(np.uint8).reshape(len(lanes), size)
@@ -96,30 +98,44 @@ def _resolve(
     """Return the memory of a space, where each access is in it, and which ones may be made."""
     machine = group.machine
     aligned = addresses % size == 0
-    if not aligned.all():
-        first = int(addresses[np.argmin(aligned)])
-        machine.report("misaligned", f"address {first:#x} of {size} bytes", instruction)
     content: Bytes
     if space == "shared":
-        limit = machine.layout.shared_bytes
-        inside = (addresses >= 0) & (addresses + size <= limit)
+        inside = (addresses >= 0) & (addresses + size <= machine.layout.shared_bytes)
         content = group.wave.shared
         index = addresses + group.block[lanes] * group.wave.shared_bytes
-        place = f"byte {{}} of shared memory, which has {limit}"
     elif space == "local":
         limit = group.local.shape[1]
         inside = (addresses >= 0) & (addresses + size <= limit)
         content = group.local.reshape(-1)
         index = addresses + lanes * limit
-        place = f"byte {{}} of local memory, which has {limit}"
     else:
         content, index, inside = machine.arena.locate(addresses, size)
-        place = ""
+    if not aligned.all():
+        place = _place(group, space, addresses[np.argmin(aligned)])
+        machine.report("misaligned", f"{size} bytes at {place}", instruction)
     if not inside.all():
-        first = int(addresses[np.argmin(inside)])
-        message = place.format(first) if place else machine.arena.describe(first)
-        machine.report("out_of_bounds", message, instruction)
+        place = _place(group, space, addresses[np.argmin(inside)])
+        machine.report("out_of_bounds", f"{size} bytes at {place}", instruction)
     return content, index, inside & aligned
+
+
+def _place(group: Group, space: str, address: int) -> str:
+    """Say where an address of a space is."""
+    if space == "shared":
+        return f"byte {address} of shared memory, which has {group.machine.layout.shared_bytes}"
+    if space == "local":
+        return f"byte {address} of local memory, which has {group.local.shape[1]}"
+    return group.machine.arena.describe(int(address))
+
+
+def _watch_poison(
+    group: Group, space: str, addresses: Ints, values: Value, instruction: Instruction
+) -> None:
+    """Note that values of shared or local memory may be there since the kernel began."""
+    unwritten = values == poison(f"b{8 * values.itemsize}", group.machine.poison)
+    if unwritten.any():
+        place = _place(group, space, addresses[np.argmax(unwritten)])
+        group.machine.report("unwritten", place, instruction)
 
 
 def _watch_reads(
@@ -330,6 +346,11 @@ def _atomic(d: Decode) -> Step:
             view = content.view(wanted)
             left = np.flatnonzero(good)
             offsets = index // size
+            if part == "shared":
+                for start in range(0, size, group.machine.grain):
+                    words = (index[good] + start) // group.machine.grain
+                    clash = group.wave.shadow.add(words, group.warp[own[good]])
+                    _clash(group, clash, instruction)
             given = [value[picked] for value in values]
             before = np.zeros(len(own), wanted)
             while len(left):  # of the accesses to one address, one at a time
@@ -343,6 +364,9 @@ def _atomic(d: Decode) -> Step:
                     new = combine(old, given[0][turn])
                 view[offsets[turn]] = new.astype(wanted) if new.dtype.kind != "V" else new
                 left = np.delete(left, first)
+            if part == "shared":
+                raw = before[good].view(raw_type(size))
+                _watch_poison(group, part, inner[picked][good], raw, instruction)
             result[picked] = before
         if write is not None:
             write(group, scatter(group, result, lanes), mask)
@@ -384,7 +408,7 @@ def _copy_async(d: Decode) -> Step:
         data[np.arange(size) >= count[:, None]] = 0
         to = places(group, target)[lanes]
         # Until it is waited for, what it writes is not there.
-        poisoned = np.full_like(data, POISON)
+        poisoned = np.full_like(data, group.machine.poison)
         store(group, "shared", to, poisoned, lanes, instruction)
         group.copies.add(to, data, lanes, instruction)
 

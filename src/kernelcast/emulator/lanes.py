@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from kernelcast.emulator.memory import POISON, Copies, Ints, Mask, Shadow
+from kernelcast.emulator.memory import Copies, Ints, Mask, Shadow
 from kernelcast.emulator.ptx import SIZES, Function, Instruction, Module, NotEmulated, Variable
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Wave:
         self.machine = machine
         self.blocks = np.asarray(blocks, np.int64)
         self.shared_bytes = -(-max(machine.layout.shared_bytes, 1) // 16) * 16
-        self.shared = np.full(len(blocks) * self.shared_bytes, POISON, np.uint8)
+        self.shared = np.full(len(blocks) * self.shared_bytes, machine.poison, np.uint8)
         self.shadow = Shadow(len(self.shared) // machine.grain)
         threads = machine.launch.threads
         lanes = np.arange(threads * len(blocks))
@@ -118,7 +118,7 @@ class Wave:
 
     def _report_divergence(self, at: int) -> None:
         instruction = self.machine.entry.blocks[at][-1][0]
-        message = "not all threads of a block reach this barrier"
+        message = "other threads of the block have gone past it, or wait at another one"
         self.machine.report("divergent_barrier", message, instruction)
 
 
@@ -148,7 +148,7 @@ class Group:
         self.reached = np.zeros(self.count, np.int64)
         """The last block that a lane has run since a barrier, if not all lanes ran it."""
         self.carry: Value = np.zeros(self.count, np.bool_)
-        self.local = np.full((self.count, 0), POISON, np.uint8)
+        self.local = np.full((self.count, 0), machine.poison, np.uint8)
         self.copies = Copies()
         self.depth = 0
         self.top = Activation(self, machine.entry, None, 0)
@@ -176,7 +176,8 @@ class Group:
     def need_local(self, size: int) -> None:
         """Make room for the local memory of a call."""
         if size > self.local.shape[1]:
-            more = np.full((self.count, size - self.local.shape[1]), POISON, np.uint8)
+            width = size - self.local.shape[1]
+            more = np.full((self.count, width), self.machine.poison, np.uint8)
             self.local = np.concatenate([self.local, more], axis=1)
 
 
@@ -195,7 +196,8 @@ class Activation:
         self.base = base
         self.active = active
         self.registers: dict[str, Value] = {
-            name: poison(kind) for name, kind in decoded.function.registers.items()
+            name: poison(kind, group.machine.poison)
+            for name, kind in decoded.function.registers.items()
         }
         self.group = group
         self._decoded = decoded
@@ -425,11 +427,11 @@ def check_control(instruction: Instruction, function: Function, module: Module) 
     return name
 
 
-def poison(kind: str) -> Value:
+def poison(kind: str, byte: int) -> Value:
     """Return the value of a register of a type that nothing has written."""
     if kind == "pred":
         return np.ones((), np.bool_)
-    return np.full((), (1 << 8 * SIZES[kind]) - 1, raw_type(SIZES[kind]))
+    return np.full(SIZES[kind], byte, np.uint8).view(raw_type(SIZES[kind])).reshape(())
 
 
 def _names(text: str) -> list[str]:

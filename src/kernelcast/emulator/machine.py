@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernelcast.emulator.lanes import Activation, Decoded, Group, Step, Wave
-from kernelcast.emulator.memory import Arena, Fault, FaultKind, Mask
+from kernelcast.emulator.memory import POISON, Arena, Fault, FaultKind, Mask
 from kernelcast.emulator.ptx import SIZES, Function, Instruction, Module, NotEmulated, Variable
 
 Order = Literal["together", "forwards", "backwards"]
@@ -97,6 +97,7 @@ class Machine:
         decode: Makes a step of an instruction.
         steps: Instructions that it may run; one for all lanes counts once.
         watcher: Sees what is run.
+        poison: What each byte of shared memory, local memory and registers holds at first.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Machine:
         order: Order = "together",
         steps: int = 2_000_000,
         watcher: Watcher | None = None,
+        poison: int = POISON,
     ) -> None:
         if entry.threads and math.prod(entry.threads) != launch.threads:
             raise NotEmulated(f"a launch of {launch.threads} threads; it needs {entry.threads}")
@@ -120,6 +122,7 @@ class Machine:
         self.layout = _layout(module, launch, arena)
         self.parameters, self.parameter_bytes = _parameters(entry, launch)
         self.watcher = watcher
+        self.poison = poison
         self.holds = True
         """Whether lanes wait at barriers."""
         self.grain = _grain(module)
@@ -132,7 +135,12 @@ class Machine:
     @property
     def faults(self) -> list[Fault]:
         """What was wrong, each once."""
-        return list(self.budget.faults.values())
+        return [fault for fault in self.budget.faults.values() if fault.kind != "unwritten"]
+
+    @property
+    def unwritten(self) -> list[Fault]:
+        """What read memory that holds what it held at first: no fault if nothing comes of it."""
+        return [fault for fault in self.budget.faults.values() if fault.kind == "unwritten"]
 
     def decoded(self, name: str) -> Decoded:
         """Return a function, ready to run."""
@@ -172,9 +180,9 @@ class Machine:
                 Wave(self, numbers[start : start + at_once]).run()
 
     def report(self, kind: FaultKind, message: str, instruction: Instruction) -> None:
-        """Note a fault; the first of an instruction is kept."""
+        """Note a fault; the first of each kind of an instruction is kept."""
         faults = self.budget.faults
-        if len(faults) < _FAULTS:
+        if sum(known == kind for known, _ in faults) < _FAULTS:
             fault = Fault(kind, message, instruction.text, instruction.line)
             faults.setdefault((kind, instruction.text), fault)
 
@@ -197,7 +205,8 @@ def _layout(module: Module, launch: Launch, arena: Arena) -> Layout:
             content = np.zeros(variable.size, np.uint8)
             content[: len(variable.data)] = np.frombuffer(variable.data, np.uint8)
             placed[variable.name] = arena.add(content)
-    end = -(-end // 16) * 16
+    if dynamic:
+        end = -(-end // 16) * 16
     shared |= {variable.name: end for variable in dynamic}
     return Layout(shared, end + launch.shared_bytes, placed)
 

@@ -16,9 +16,11 @@ import numpy.typing as npt
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-FaultKind = Literal["out_of_bounds", "misaligned", "race", "divergent_barrier", "trap"]
+Notes = npt.NDArray[np.int32]
+FaultKind = Literal["out_of_bounds", "misaligned", "race", "divergent_barrier", "trap", "unwritten"]
 
 POISON = 0xFF  # a NaN in every floating-point type, and -1 in the integers
+LARGE_POISON = 0x7F  # a large number in most types: a maximum hides a NaN, and shows this
 SHARED_WINDOW = 0x7F00_0000_0000
 LOCAL_WINDOW = 0x7E00_0000_0000
 _FIRST = 1 << 16
@@ -43,9 +45,11 @@ class Arena:
 
     Args:
         arrays: What the arrays hold at first.
+        names: What they are called.
     """
 
-    def __init__(self, arrays: Sequence[Bytes]) -> None:
+    def __init__(self, arrays: Sequence[Bytes], names: Sequence[str] = ()) -> None:
+        self._names = names
         self.addresses: list[int] = []
         """Address of each array."""
         end = _FIRST
@@ -94,7 +98,8 @@ class Arena:
             return f"address {address:#x}"
         index = int(np.argmin(distances))
         offset, size = address - self.addresses[index], self._sizes[index]
-        return f"byte {offset} of array {index}, which has {size}"
+        name = self._names[index] if index < len(self._names) else f"array {index}"
+        return f"byte {offset} of {name}, which has {size}"
 
 
 class SampledArena(Arena):
@@ -135,20 +140,24 @@ class Shadow:
     def __init__(self, words: int) -> None:
         self._writer = np.full(words, _NONE, np.int32)
         self._reader = np.full(words, _NONE, np.int32)
+        self._adder = np.full(words, _NONE, np.int32)  # by an atomic
 
     def clear(self, words: slice) -> None:
         """Forget the accesses to some words: their block has passed a barrier."""
         self._writer[words] = _NONE
         self._reader[words] = _NONE
+        self._adder[words] = _NONE
 
     def read(self, words: Ints, warps: Ints) -> int | None:
         """Note reads; return a word that another warp has written, if there is one."""
-        writer = self._writer[words]
-        clash = (writer != _NONE) & (writer != warps)
-        before = self._reader[words]
-        self._reader[words] = np.where((before == _NONE) | (before == warps), warps, _SEVERAL)
-        # Of two warps in this same access only one was noted.
-        self._reader[words] = np.where(self._reader[words] == warps, warps, _SEVERAL)
+        clash = _others(self._writer[words], warps) | _others(self._adder[words], warps)
+        _note(self._reader, words, warps)
+        return int(words[np.argmax(clash)]) if clash.any() else None
+
+    def add(self, words: Ints, warps: Ints) -> int | None:
+        """Note atomics; return a word that another warp has used otherwise, if there is one."""
+        clash = _others(self._writer[words], warps) | _others(self._reader[words], warps)
+        _note(self._adder, words, warps)
         return int(words[np.argmax(clash)]) if clash.any() else None
 
     def write(self, words: Ints, warps: Ints, changed: Mask, lost: Mask) -> int | None:
@@ -160,12 +169,25 @@ class Shadow:
             changed: Which of the writes change what was there.
             lost: Which of them another write of the same instruction has replaced.
         """
-        writer, reader = self._writer[words], self._reader[words]
-        clash = (writer != _NONE) & (writer != warps) | (reader != _NONE) & (reader != warps)
-        clash &= changed
+        noted = (self._writer, self._reader, self._adder)
+        clash = np.any([_others(before[words], warps) for before in noted], axis=0) & changed
         self._writer[words] = warps
         clash |= lost & (self._writer[words] != warps)
         return int(words[np.argmax(clash)]) if clash.any() else None
+
+
+def _others(noted: Notes, warps: Ints) -> Mask:
+    """Return where another warp than this one is noted."""
+    others: Mask = (noted != _NONE) & (noted != warps)
+    return others
+
+
+def _note(noted: Notes, words: Ints, warps: Ints) -> None:
+    """Note warps beside those that are noted."""
+    before = noted[words]
+    noted[words] = np.where((before == _NONE) | (before == warps), warps, _SEVERAL)
+    # Of two warps in this same access only one was noted.
+    noted[words] = np.where(noted[words] == warps, warps, _SEVERAL)
 
 
 Copy = tuple[Ints, Bytes, Ints, Any]  # addresses, data, lanes, instruction

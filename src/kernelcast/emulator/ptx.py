@@ -272,6 +272,7 @@ class _Body:
         self._opened = 0
         self._jumps: list[tuple[int, int, tuple[str, ...]]] = []
         self._line = 0
+        self._is_line_ahead = False
 
     def read(self, statements: Iterator[_Statement]) -> Function:
         label = ""
@@ -321,7 +322,11 @@ class _Body:
         if place := _PLACE.match(directive):
             file, line, outer_file, outer_line = place.groups()
             if file == _OF_THE_KERNEL:
-                self._line = int(line) or self._line  # 0 is what the compiler adds
+                # 0 is what the compiler adds. Where a block begins, it is for what follows.
+                if int(line) and self._is_line_ahead:
+                    self._blocks[-1] = [replace(i, line=int(line)) for i in self._blocks[-1]]
+                self._is_line_ahead = not int(line) and not self._blocks[-1]
+                self._line = int(line) or self._line
             elif outer_file == _OF_THE_KERNEL:
                 self._line = int(outer_line)
 

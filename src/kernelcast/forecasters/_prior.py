@@ -36,11 +36,12 @@ _SIBLING_OFFSET_VARIANCE = 20.0
 _SIBLING_SPREAD_WEIGHT = 5.0
 _LONE_SIBLING_SPREAD_LOG2 = 0.29
 _GAPS_FILLED_FROM = 400  # rows of a sibling's table
+_LEAST_ESTIMATED_SCALE = 0.05  # the first estimates may be all alike
 
 
 @dataclass(frozen=True)
 class Sibling:
-    """The same configurations on another device."""
+    """The same configurations on another device, or their estimated times on this one."""
 
     device: str
     log2_runtime: Floats
@@ -48,6 +49,8 @@ class Sibling:
     failed: Flags
     """True if the configuration is known to fail there."""
     same_vendor: bool = True
+    is_estimate: bool = False
+    """True if no device was involved; measured times of the vendor are believed before it."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,9 @@ class Prior:
         useful = [sibling for sibling in siblings if np.isfinite(sibling.log2_runtime).any()]
         if not useful:
             return cls.cold(features)
-        akin = np.array([sibling.same_vendor for sibling in useful])
+        akin = np.array([s.same_vendor and not s.is_estimate for s in useful])
+        if not akin.any():
+            akin = np.array([sibling.is_estimate for sibling in useful])
         strangers = not akin.any()
         akin = akin | strangers
         filled = [_Table(sibling, features) for sibling in useful]
@@ -136,7 +141,8 @@ class Prior:
         guesswork = np.mean([table.variance[fast].mean() for table in filled])
         for table, values in zip(filled, tables, strict=True):
             table.centre = float(values.mean())
-            table.scale = float((values - table.centre).std()) + 1e-9
+            least = _LEAST_ESTIMATED_SCALE if table.is_estimate else 1e-9
+            table.scale = float((values - table.centre).std()) + least
         failed = np.array([sibling.failed for sibling in useful])
         tried = failed | [np.isfinite(sibling.log2_runtime) for sibling in useful]
         trust = np.where([sibling.same_vendor for sibling in useful], 1.0, 0.5)
@@ -181,16 +187,19 @@ class Prior:
             akin=none,
         )
 
-    def at(self, rows: Rows, features: Floats) -> Prior:
+    def at(self, rows: Rows, features: Floats, log2_estimates: Floats) -> Prior:
         """Return the prior of other configurations.
 
-        `rows` are their indices in this prior, -1 if it lacks them. The belief on one does not
-        depend on the others, not even by rounding.
+        `rows` are their indices in this prior, -1 if it lacks them; `log2_estimates` are nan where
+        there is none. The belief on one does not depend on the others, not even by rounding.
         """
         if self.knee is None:
             return Prior.cold(features)
         lacking = np.flatnonzero(rows < 0)
-        guessed = [[table.guess(features[[at]])[0][0] for at in lacking] for table in self.tables]
+        guessed = [
+            [table.place(features[[at]], log2_estimates[at]) for at in lacking]
+            for table in self.tables
+        ]
         values = _compress(np.array(guessed).reshape(len(self.tables), len(lacking)), self.knee)
         standard = _standard(self.tables, values)
         new_features = self.features[rows]
@@ -214,6 +223,12 @@ class Prior:
             mean=np.append(self.mean, other.mean),
             failure_share=np.append(self.failure_share, other.failure_share),
         )
+
+    @property
+    def is_estimated(self) -> bool:
+        """True if the mean is made of estimates alone."""
+        kin = [table for table, counts in zip(self.tables, self.akin, strict=True) if counts]
+        return bool(kin) and all(table.is_estimate for table in kin)
 
     @property
     def _linear(self) -> Floats:
@@ -263,8 +278,10 @@ class _Table:
 
     def __init__(self, sibling: Sibling, features: Floats) -> None:
         times = sibling.log2_runtime
+        self.is_estimate = sibling.is_estimate
         timed = np.flatnonzero(np.isfinite(times))
-        above = times - times[timed].min()
+        self._fastest = float(times[timed].min())
+        above = times - self._fastest
         # A part of the table shows its shape.
         chosen = timed[representatives(times[timed], _GAPS_FILLED_FROM)]
         self._shape = (features[chosen], above[chosen])
@@ -287,6 +304,12 @@ class _Table:
         model.fit(np.arange(len(above)), target.values)
         model.condition(np.arange(len(above)), room=0)
         return model, target
+
+    def place(self, features: Floats, log2_estimate: float) -> float:
+        """Return the time of one configuration that the table lacks: its estimate, or a guess."""
+        if self.is_estimate and np.isfinite(log2_estimate):
+            return float(log2_estimate) - self._fastest - self._level
+        return float(self.guess(features)[0][0])
 
     def guess(self, features: Floats) -> tuple[Floats, Floats]:
         """Return the times of configurations that the table lacks, and their variance."""

@@ -4,6 +4,9 @@ Measurements are taken up one by one, in the order in which they were learnt. Fi
 the removal of old measurements come at fixed counts of them. A forecast thus depends on the
 measurements, their order and the queries alone, and a resumed run forecasts like an uninterrupted
 one. The measurements that a model keeps are bounded, and so is the cost of a forecast.
+
+Without times on other devices, the estimates of emulated configurations take their place: the prior
+is made of those of the measured configurations, and others are placed into it by their own.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from kernelcast.forecasters._encoding import Domain, Encoding, Levels
 from kernelcast.forecasters._gaussian import Floats, GaussianProcess, evenly
 from kernelcast.forecasters._prior import (
     FEWEST_FITTED,
+    FEWEST_TIMED,
     Predictions,
     Prior,
     Sibling,
@@ -32,6 +36,7 @@ from kernelcast.forecasters._prior import (
 )
 from kernelcast.types import (
     Device,
+    Evidence,
     FailureKind,
     Forecast,
     Kernel,
@@ -54,6 +59,7 @@ _FIT_STEPS, _FIT_STEPS_OF_MANY = 6, 4
 _MOST_ADDED = 128  # measurements before a new factor
 _MOST_ROWS, _ROWS_KEPT = 896, 704
 _TYPICAL = 8  # the first measurements, which set the mean
+_ESTIMATE_STD_LOG2, _UNKNOWN_STD_LOG2 = 0.5, 1.5  # of a configuration with and without an estimate
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,8 @@ class _Lesson:
     parameters: Parameters
     log2_runtime: float
     """In units of the reference's runtime; nan if it failed."""
+    log2_estimate: float
+    """Of its seconds; nan if it was not emulated."""
 
     @property
     def failed(self) -> bool:
@@ -124,7 +132,8 @@ class TunedForecaster:
             log2_speedup = measurement.log2_speedup
             log2_runtime = math.nan if log2_speedup is None else -log2_speedup
             key = canonical_parameters(parameters)
-            self._lessons.append(_Lesson(key, parameters, log2_runtime))
+            estimate = _log2_estimate(observation.evidence)
+            self._lessons.append(_Lesson(key, parameters, log2_runtime, estimate))
 
     def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
         """Forecast each candidate from the measurements on this and on other devices."""
@@ -133,10 +142,11 @@ class TunedForecaster:
         model = self._model_of(queries[0].problem, queries[0].device)
         model.learn(self._lessons)
         asked = _Asked(queries, with_anchors=not self._lessons)
-        predictions = model.predict(asked.configurations)
-        units = asked.units(predictions)
+        predictions = model.predict(asked.configurations, asked.log2_estimates)
+        units = asked.units(predictions, estimated=not model.has_others)
         reasons = model.reasons(asked.configurations)
-        is_prior = not self._lessons and not model.is_known_elsewhere(asked.configurations)
+        is_known = model.is_known_elsewhere(asked.configurations) or bool(asked.log2_estimates)
+        is_prior = not self._lessons and not is_known
         causes = self._causes or Counter([FailureKind.CRASH])
         total = causes.total()
         # Speedup falls as runtime rises, so the slow side has the low quantiles.
@@ -176,36 +186,49 @@ class _Asked:
 
     def __init__(self, queries: Sequence[Query], *, with_anchors: bool) -> None:
         self.configurations: dict[str, Parameters] = {}
+        self.log2_estimates: dict[str, float] = {}
         self._index: dict[str, int] = {}
         self._queries = queries
-        self.places = [self._place(query.candidate) for query in queries]
+        self.places = [self._place(query.candidate, query.evidence) for query in queries]
         self._anchors: list[int | None] | None = None
         if with_anchors:
-            anchors = [query.anchor for query in queries]
             self._anchors = [
-                None if anchor.parameters is None else self._place(anchor) for anchor in anchors
+                None
+                if query.anchor.parameters is None
+                else self._place(query.anchor, query.anchor_evidence)
+                for query in queries
             ]
 
-    def _place(self, kernel: Kernel) -> int:
+    def _place(self, kernel: Kernel, evidence: Evidence | None) -> int:
         assert kernel.parameters is not None
         key = canonical_parameters(kernel.parameters)
         self.configurations.setdefault(key, kernel.parameters)
+        estimate = _log2_estimate(evidence)
+        if not math.isnan(estimate):
+            self.log2_estimates[key] = estimate
         return self._index.setdefault(key, len(self._index))
 
-    def units(self, predictions: Predictions) -> list[float]:
+    def units(self, predictions: Predictions, *, estimated: bool) -> list[float]:
         """Return the log2 runtime of speedup 1 for each query.
 
         Measured times are in units of the reference's time, so it is 0. Before any measurement it
-        is the forecast of the anchor or, if the anchor is no configuration, of the median one.
+        is the forecast of the anchor. If the anchor is no configuration, it is the anchor's
+        estimate, where predictions are `estimated`, or the forecast of the median configuration.
         """
         if self._anchors is None:
             return [0.0] * len(self._queries)
         log2_runtime = predictions.log2_runtime
         middle = float(np.median(log2_runtime))
-        return [
-            middle if at is None else float(log2_runtime[at]) + query.anchor_log2_speedup
-            for query, at in zip(self._queries, self._anchors, strict=True)
-        ]
+        units = []
+        for query, at in zip(self._queries, self._anchors, strict=True):
+            estimate = _log2_estimate(query.anchor_evidence) if estimated else math.nan
+            if at is not None:
+                units.append(float(log2_runtime[at]) + query.anchor_log2_speedup)
+            elif math.isnan(estimate):
+                units.append(middle)
+            else:
+                units.append(estimate + query.anchor_log2_speedup)
+        return units
 
 
 class _KeptModel:
@@ -222,6 +245,8 @@ class _KeptModel:
         self._encoding = Encoding.of(configurations, domain)
         _, features = self._encoding.encode(configurations)
         self._prior = Prior.of([times.sibling(keys) for times in others], features)
+        self.has_others = self._prior.knee is not None
+        """Whether times on other devices are known."""
         self._log_hyper = self._prior.model().log_hyper
         self._taken = 0
         self._rows: dict[str, _Lesson] = {}
@@ -229,7 +254,7 @@ class _KeptModel:
         self._start: list[_Lesson] = []  # the rows at the last count for a new factor
         self._to_fit: list[list[_Lesson]] = []  # the rows at each count for a fit not yet made
         self._process: GaussianProcess | None = None  # of the factor since the last start
-        self._levels, self._placed = self._place({})
+        self._levels, self._placed = self._place({}, {})
         self._width = 1.0
 
     def learn(self, lessons: Sequence[_Lesson]) -> None:
@@ -255,18 +280,24 @@ class _KeptModel:
             self._next_fit = self._taken + step
             self._to_fit.append(self._start)
 
-    def _place(self, configurations: Mapping[str, Parameters]) -> tuple[Levels, Prior]:
+    def _place(
+        self, configurations: Mapping[str, Parameters], log2_estimates: Mapping[str, float]
+    ) -> tuple[Levels, Prior]:
         levels, features = self._encoding.encode(list(configurations.values()))
         rows = [self._elsewhere.get(key, -1) for key in configurations]
-        return levels, self._prior.at(np.array(rows, dtype=np.intp), features)
+        estimates = np.array([log2_estimates.get(key, math.nan) for key in configurations])
+        return levels, self._prior.at(np.array(rows, dtype=np.intp), features, estimates)
 
     def _place_rows(self, lessons: Sequence[_Lesson]) -> tuple[Levels, Prior]:
-        return self._place({lesson.key: lesson.parameters for lesson in lessons})
+        return self._place(
+            {lesson.key: lesson.parameters for lesson in lessons},
+            {lesson.key: lesson.log2_estimate for lesson in lessons},
+        )
 
     def _fit(self, lessons: Sequence[_Lesson]) -> None:
         """Set the hyperparameters, starting from those of the fit before."""
-        if self._prior.knee is None:
-            self._encoding = Encoding.of([lesson.parameters for lesson in lessons], self.domain)
+        if not self.has_others:
+            self._start_prior(lessons)
         _, placed = self._place_rows(lessons)
         process = placed.model()
         if len(process.log_hyper) == len(self._log_hyper):
@@ -278,6 +309,19 @@ class _KeptModel:
             steps = _FIT_STEPS if len(timed) < _MANY else _FIT_STEPS_OF_MANY
             process.fit(timed, target.values, steps)
         self._log_hyper = process.log_hyper
+
+    def _start_prior(self, lessons: Sequence[_Lesson]) -> None:
+        """Make the prior of the estimates of these configurations, or a cold one."""
+        self._encoding = Encoding.of([lesson.parameters for lesson in lessons], self.domain)
+        _, features = self._encoding.encode([lesson.parameters for lesson in lessons])
+        estimates = np.array([lesson.log2_estimate for lesson in lessons])
+        siblings = []
+        if np.isfinite(estimates).sum() >= FEWEST_TIMED:
+            failed = np.zeros(len(estimates), dtype=bool)
+            siblings = [Sibling("emulated", estimates, failed, is_estimate=True)]
+        self._prior = Prior.of(siblings, features)
+        rows = enumerate(lesson.key for lesson in lessons) if siblings else ()
+        self._elsewhere = {key: row for row, key in rows}
 
     def _conditioned(self) -> GaussianProcess:
         """Return the process that has observed all rows with a time."""
@@ -307,10 +351,12 @@ class _KeptModel:
                     self._process.extend(row)
         return self._process
 
-    def predict(self, asked: Mapping[str, Parameters]) -> Predictions:
-        """Return predictions for these configurations."""
+    def predict(
+        self, asked: Mapping[str, Parameters], log2_estimates: Mapping[str, float]
+    ) -> Predictions:
+        """Return predictions for these configurations, some of which have estimates."""
         process = self._conditioned()
-        _, prior = self._place(asked)
+        _, prior = self._place(asked, log2_estimates)
         both = self._placed + prior
         times = _times(self._rows.values())
         rows = np.arange(len(times))
@@ -326,12 +372,26 @@ class _KeptModel:
             int(failed.sum()),
             len(times),
         )
+        if prior.knee is None and log2_estimates and len(timed) < _TYPICAL:
+            return self._by_estimates(asked, log2_estimates, p_ok)
         if not prior.learns_from(len(timed)):
             return prior.predictions(times[timed], p_ok)
         target = Target.of(times[timed], both, timed, timed < _TYPICAL)
         process.move(both.features, both.linear)
         process.look(candidates)
         return target.predictions(process, prior.mean, p_ok, self._width)
+
+    def _by_estimates(
+        self, asked: Mapping[str, Parameters], log2_estimates: Mapping[str, float], p_ok: Floats
+    ) -> Predictions:
+        """Return predictions from estimates alone, at the level of the first measured times."""
+        offsets = [row.log2_runtime - row.log2_estimate for row in self._rows.values()]
+        level = float(np.nanmean(offsets)) if np.isfinite(offsets).any() else 0.0
+        middle = float(np.median(list(log2_estimates.values())))
+        mean = np.array([log2_estimates.get(key, middle) for key in asked])
+        has_one = np.array([key in log2_estimates for key in asked])
+        std = np.where(has_one, _ESTIMATE_STD_LOG2, _UNKNOWN_STD_LOG2)
+        return Predictions(level + mean, std, p_ok)
 
     def is_known_elsewhere(self, asked: Mapping[str, Parameters]) -> bool:
         """Return True if another device has a result of any of these configurations."""
@@ -369,6 +429,12 @@ class _KeptModel:
         places = sorted((rank / count, device) for rank, count, device in ranked if rank)
         top = [f"top {share:.1%} on {device}" for share, device in places[:2]]
         return top + [f"fails on {device}" for device in failed[:1]]
+
+
+def _log2_estimate(evidence: Evidence | None) -> float:
+    """Return the estimated log2 of the seconds; nan if there is no estimate."""
+    estimate = None if evidence is None else evidence.estimated_log2_s
+    return math.nan if estimate is None else estimate
 
 
 def _times(lessons: Iterable[_Lesson]) -> Floats:

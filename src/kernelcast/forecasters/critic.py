@@ -21,6 +21,7 @@ _KNOWS_NOTHING_LOG2 = 2.0
 _ALIGNMENT_BYTES = 16  # compilers pad functions to this
 _VECTOR_KINDS = ("vector", "ymm", "zmm", "fma")
 _LESS_CODE = 0.9
+_NOT_CODE = {"kernel_id", "compile_s", "emulated", "emulation_cpu_s"}  # fields of evidence
 
 _THREADS = re.compile(
     r"\bomp\b.*\b(?:parallel|task|taskloop|teams|sections)\b"
@@ -131,8 +132,7 @@ def _is_same_code(pair: _Pair) -> bool:
     if pair.evidence is None:
         return False
     before, after = (
-        evidence.model_dump(exclude={"kernel_id", "compile_s"}, exclude_defaults=True)
-        for evidence in pair.evidence
+        evidence.model_dump(exclude=_NOT_CODE, exclude_defaults=True) for evidence in pair.evidence
     )
     return (
         bool(before.get("instructions"))

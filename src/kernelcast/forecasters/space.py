@@ -2,6 +2,8 @@
 
 Cold, the forecaster learns from the pool's own measurements alone. With siblings (times of the same
 configurations on other devices) it starts from their mean and learns the differences (`_prior.py`).
+Estimated times are a sibling too. They may mislead, so a cold forecaster makes every second choice
+while no choice improves on the best.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ _DIVERSE_STARTS = 8
 _DIVERSE_AMONG_STRANGERS = 4  # if all siblings are of another vendor
 _DIVERSE_DRAWS = 30
 _SPREAD_STARTS, _SPREAD_PARAMETERS, _SPREAD_AMONG = 4, 3, 2000  # with siblings of the vendor
+_PATIENCE = 3  # measurements without a better one, before a cold forecaster chooses too
+_BETTER_LOG2 = 0.005
+_COLD_STARTS = 3  # of that forecaster
 _SHORTLIST, _SHORTLIST_NEAR, _SHORTLIST_PRIOR = 5000, 800, 3000
 
 
@@ -50,7 +55,7 @@ class SpaceForecaster:
 
         Args:
             configurations: The pool.
-            siblings: Times of the same configurations on other devices.
+            siblings: Times of the same configurations on other devices, or estimates.
             seed: Seed of all choices.
             domain: All values of the parameters, if the pool may lack some.
         """
@@ -77,10 +82,22 @@ class SpaceForecaster:
         self._shortlist: Rows = np.zeros(0, dtype=np.intp)
         self._nearby = _Nearby.none(0)
         self._predictions: Predictions | None = None
+        self._stale = 0
+        self._best_log2 = np.inf
+        self._cold: SpaceForecaster | None = None
+        if self._prior.is_estimated:
+            self._cold = SpaceForecaster(configurations, (), seed, domain)
+            del self._cold._starts[_COLD_STARTS:]
 
     def learn(self, index: int, log2_runtime: float | None, cost_s: float | None = None) -> None:
         """Add a measurement; None means that it failed. A second one replaces the first."""
         self._predictions = None
+        is_better = log2_runtime is not None and log2_runtime < self._best_log2 - _BETTER_LOG2
+        self._stale = 0 if is_better else self._stale + 1
+        if log2_runtime is not None:
+            self._best_log2 = min(self._best_log2, log2_runtime)
+        if self._cold is not None:
+            self._cold.learn(index, log2_runtime, cost_s)
         if self._known[index]:
             self._order.remove(index)
             self._since_fit = None
@@ -165,6 +182,9 @@ class SpaceForecaster:
         for start in self._starts:
             if not self._known[start]:
                 return start
+        turns = self._stale - _PATIENCE
+        if self._cold is not None and turns > 0 and turns % 2:
+            return self._cold.choose(per_second=per_second)
         timed = self._timed()
         if self._prior.knee is None and len(timed) < FEWEST_TIMED:
             return self._diverse(self._order, len(self._order))

@@ -1,9 +1,10 @@
 """The default forecaster: trained trees for written kernels, a Gaussian process for tuned ones.
 
 The trees that ship with kernelcast forecast a kernel that is free text, corrected by the run's own
-measurements (`_source.py`). A Gaussian process forecasts a configuration of a template, from
-measured configurations and from their times on other devices (`_tuned.py`). Both take milliseconds
-and need neither a key nor a GPU.
+measurements (`_source.py`) and, if both kernels are emulated, by the ratio of their estimates
+(`emulated.py`); no row that they were trained on has an estimate. A Gaussian process forecasts a
+configuration of a template, from measured configurations, from their times on other devices, and
+from their estimates (`_tuned.py`). Both take milliseconds and need neither a key nor a GPU.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import compress
 
 from kernelcast.forecasters._source import SourceForecaster
 from kernelcast.forecasters._tuned import DeviceTimes, Elsewhere, TunedForecaster
+from kernelcast.forecasters.emulated import EmulatedForecaster
 from kernelcast.types import Forecast, Observation, Query, Spend
 
 __all__ = ["DeviceTimes", "Elsewhere", "TreesForecaster"]
@@ -28,6 +30,7 @@ class TreesForecaster:
 
     def __init__(self, elsewhere: Elsewhere | None = None, model: str | None = None) -> None:
         self._tuned = TunedForecaster(elsewhere)
+        self._emulated = EmulatedForecaster()
         self._model = model
 
     @cached_property
@@ -45,13 +48,15 @@ class TreesForecaster:
         for observation in observations:
             part = self._written if observation.kernel.parameters is None else self._tuned
             part.learn([observation])
+        self._emulated.learn(observations)
 
     def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
         """Return one forecast per query, in order."""
         is_written = [query.candidate.parameters is None for query in queries]
         written = list(compress(queries, is_written))
         tuned = [query for query in queries if query.candidate.parameters is not None]
-        of_written = iter(self._written.forecast(written) if written else ())
+        read = self._written.forecast(written) if written else []
+        of_written = map(self._emulated.reconciled, written, read)
         of_tuned = iter(self._tuned.forecast(tuned))
         forecasts = (next(of_written if flag else of_tuned) for flag in is_written)
         return [forecast.model_copy(update={"forecaster": self.name}) for forecast in forecasts]

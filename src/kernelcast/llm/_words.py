@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelcast.types import Attempt, Device, Evidence, Problem
+from kernelcast.types import Attempt, Device, Emulated, Evidence, Problem
 
 _LONGEST_OUTCOME = 120
+_MOST_EMULATED = 1  # cases that are described
 
 
 def problem_text(problem: Problem) -> str:
@@ -53,11 +54,14 @@ def device_text(device: Device) -> str:
 
 
 def evidence_text(evidence: Evidence | None) -> str:
-    """Describe the evidence from compiling, in one line."""
+    """Describe the evidence: a line from compiling, and some lines for each emulated case."""
     if evidence is None:
         return "Compiled: not known."
     if evidence.failure is not None:
-        return f"Compiled: no ({evidence.failure.kind.value})."
+        kind = evidence.failure.kind.value
+        if not evidence.emulated:
+            return f"Compiled: no ({kind})."
+        return f"Compiled: yes, but the kernel {evidence.verdict} ({kind})."
     facts = [
         f"{value:g} {name}"
         for name, value in (
@@ -75,7 +79,20 @@ def evidence_text(evidence: Evidence | None) -> str:
         facts.append(f"at least {evidence.roofline_s * 1e3:.3g} ms by the device's peaks")
     counts = ", ".join(f"{name} {count}" for name, count in evidence.instructions.items() if count)
     summary = "; ".join(facts) or "nothing more is known"
-    return f"Compiled: {summary}." + (f" Instructions: {counts}." if counts else "")
+    compiled = f"Compiled: {summary}." + (f" Instructions: {counts}." if counts else "")
+    return "\n".join([compiled, *map(_emulated_text, evidence.emulated[:_MOST_EMULATED])])
+
+
+def _emulated_text(estimate: Emulated) -> str:
+    low, high = (time_s * 1e3 for time_s in estimate.interval_s)
+    return "\n".join(
+        [
+            f"Emulated on a CPU, not measured, case {estimate.case}: about "
+            f"{estimate.runtime_s * 1e3:.3g} ms (four of five such kernels: {low:.3g} to "
+            f"{high:.3g} ms).",
+            *(f"- {name}: {fact}" for name, fact in estimate.facts()),
+        ]
+    )
 
 
 def history_text(history: Sequence[Attempt]) -> str:

@@ -1,6 +1,7 @@
 """Loading of problems: bundled ones by name, others by the path of their folder.
 
-A folder holds problem.toml, reference.py, seed.cpp and, together, template.cpp and template.toml.
+A folder holds problem.toml, reference.py, seed.cpp and, together, template.cpp and template.toml. A
+seed in a further language (seed.cu, ...) makes it a problem in that language, without a template.
 Everything that can be checked without running code is checked here. Each error names the file and
 the fix.
 """
@@ -18,7 +19,7 @@ from pydantic import ValidationError
 
 from kernelcast.errors import ProblemError
 from kernelcast.expression import evaluate
-from kernelcast.types import Argument, Case, Problem, Template
+from kernelcast.types import Argument, Case, Language, Problem, Template
 
 _BUNDLED = Path(__file__).with_name("bundled")
 SUFFIXES = {"cpp": "cpp", "opencl": "cl", "cuda": "cu", "hip": "hip", "triton": "py"}
@@ -29,11 +30,16 @@ def bundled_problems() -> list[str]:
     return sorted(folder.parent.name for folder in _BUNDLED.glob("*/problem.toml"))
 
 
-def load_problem(name_or_path: str | Path) -> Problem:
+def load_problem(name_or_path: str | Path, *, language: Language | None = None) -> Problem:
     """Load a bundled problem by its name, or the problem in a folder.
 
+    Args:
+        name_or_path: The name or the folder.
+        language: The language of the seed, if it is not the one that problem.toml states.
+
     Raises:
-        ProblemError: there is no such problem, or a file of it has an error.
+        ProblemError: There is no such problem, it has no seed in that language, or a file of it
+            has an error.
     """
     folder = _BUNDLED / name_or_path
     if str(name_or_path) not in bundled_problems():
@@ -50,8 +56,12 @@ def load_problem(name_or_path: str | Path) -> Problem:
         raise ProblemError(f"{toml}: set language to one of {', '.join(sorted(SUFFIXES))}")
     cases, work = (_table(fields, name, toml) for name in ("cases", "work"))
     fields["oracle_source"] = _read(folder / "reference.py")
+    if language in (None, fields["language"]):
+        fields["template"] = _load_template(folder, suffix)
+    else:
+        suffix = _suffix_of_seed(folder, str(language))
+        fields["language"] = language
     fields["seed_source"] = _read(folder / f"seed.{suffix}")
-    fields["template"] = _load_template(folder, suffix)
     with _complaints(str(toml)):
         fields["cases"] = [{"name": name, **case} for name, case in cases.items()]
         problem = Problem(**fields, **work)
@@ -61,6 +71,16 @@ def load_problem(name_or_path: str | Path) -> Problem:
     _check_hidden(problem, f"{toml}: [hidden]")
     _check_reference(problem, folder / "reference.py")
     return problem
+
+
+def _suffix_of_seed(folder: Path, language: str) -> str:
+    written = [name for name, suffix in SUFFIXES.items() if (folder / f"seed.{suffix}").exists()]
+    if language in written:
+        return SUFFIXES[language]
+    advice = f"; add seed.{SUFFIXES[language]}" if language in SUFFIXES else ""
+    raise ProblemError(
+        f"{folder} has no seed in {language}, only in {', '.join(sorted(written))}{advice}"
+    )
 
 
 def _load_template(folder: Path, suffix: str) -> Template | None:

@@ -254,6 +254,7 @@ def _spent_text(state: State) -> str:
         (Resource.DEVICE_S, "device s"),
         (Resource.FORECAST_USD, "forecast $"),
         (Resource.PROPOSAL_USD, "proposal $"),
+        (Resource.CPU_S, "CPU s of emulation"),
     ):
         spent, left = state.spent.get(resource, 0.0), state.left(resource)
         if spent or left != float("inf"):

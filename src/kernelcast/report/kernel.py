@@ -11,7 +11,7 @@ from kernelcast.events import Decided, Forecasted, Inspected, Measured, Proposed
 from kernelcast.report.console import parameters_text
 from kernelcast.report.tables import listing
 from kernelcast.run import Run
-from kernelcast.types import Decision, Evidence, Forecast, Kernel
+from kernelcast.types import Decision, Emulated, Evidence, Forecast, Kernel
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ class KernelRecord:
             rows.append(("proposed", f"{parent}: {idea}" if idea else parent))
         if self.evidence is not None:
             rows.append(("compiled", _evidence_text(self.evidence)))
+            rows += [("emulated", _emulated_text(estimate)) for estimate in self.evidence.emulated]
         if self.forecast is not None:
             rows.append(("forecast", _forecast_text(self.forecast)))
         if self.decision is not None:
@@ -126,7 +127,7 @@ def _forecast_text(forecast: Forecast) -> str:
 
 def _evidence_text(evidence: Evidence) -> str:
     if evidence.failure is not None:
-        return f"no, by {evidence.toolchain}:\n{evidence.failure.message}"
+        return f"it {evidence.verdict}, by {evidence.toolchain}:\n{evidence.failure.message}"
     counted = {
         "bytes of code": evidence.code_bytes or None,
         "registers": evidence.registers,
@@ -135,6 +136,14 @@ def _evidence_text(evidence: Evidence) -> str:
     }
     known = ", ".join(f"{value} {name}" for name, value in counted.items() if value is not None)
     return f"yes, by {evidence.toolchain}: {known}" if known else f"yes, by {evidence.toolchain}"
+
+
+def _emulated_text(estimate: Emulated) -> str:
+    low, high = (time_s * 1e3 for time_s in estimate.interval_s)
+    return (
+        f"case {estimate.case}: about {estimate.runtime_s * 1e3:.3g} ms ({low:.3g} to {high:.3g}), "
+        f"bound by {estimate.bound_by} (not a measurement)"
+    )
 
 
 def _measured_text(event: Measured) -> str:

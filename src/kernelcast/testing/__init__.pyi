@@ -11,6 +11,7 @@ from kernelcast.testing.fakes import RendezvousBackend as RendezvousBackend
 from kernelcast.testing.fakes import SyntheticBackend as SyntheticBackend
 from kernelcast.testing.fakes import example_history as example_history
 from kernelcast.testing.fakes import make_candidate as make_candidate
+from kernelcast.testing.fakes import make_estimate as make_estimate
 from kernelcast.testing.fakes import make_kernel as make_kernel
 from kernelcast.testing.fakes import make_query as make_query
 from kernelcast.testing.fakes import make_request as make_request

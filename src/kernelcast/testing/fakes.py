@@ -249,6 +249,26 @@ def make_query(
     )
 
 
+def make_estimate(runtime_s: float, case: str = "main") -> types.Emulated:
+    """Return what emulating a kernel might say of one case."""
+    return types.Emulated(
+        case=case,
+        runtime_s=runtime_s,
+        spread_log2=0.5,
+        bound_by="memory",
+        shares={"memory": 0.9, "issue": 0.3},
+        occupancy=0.75,
+        limiter="registers",
+        sectors_per_request=4.0,
+        used_bytes=1.0,
+        bank_conflicts=2.0,
+        lane_efficiency=0.98,
+        lines=((12, 0.6), (13, 0.2)),
+        exact=True,
+        cpu_s=0.25,
+    )
+
+
 def make_request(
     count: int, seed: int = 0, parent: Kernel | None = None, problem: Problem | None = None
 ) -> types.ProposalRequest:

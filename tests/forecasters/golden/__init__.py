@@ -11,6 +11,7 @@ from typing import get_args
 from kernelcast.canonical import kernel_id
 from kernelcast.devices import find_device
 from kernelcast.forecasters.llm import LlmForecaster, Way
+from kernelcast.testing import make_estimate
 from kernelcast.types import Argument, Case, Evidence, Kernel, Problem, Query, Tolerance
 
 FOLDER = Path(__file__).parent
@@ -40,7 +41,7 @@ CANDIDATE = ANCHOR.replace("long long column", "int column").replace("one block"
 
 
 def query() -> Query:
-    """One edit of a CUDA kernel, with what compiling tells of both."""
+    """One edit of a CUDA kernel, with what compiling and emulating tell of both."""
     problem = Problem(
         name="row_sum",
         family="reduction",
@@ -78,8 +79,14 @@ def query() -> Query:
         block_threads=256,
         occupancy=1.0,
         roofline_s=4.006e-5,
+        emulated=(make_estimate(5.9e-5, "wide"),),
     )
-    fewer = {"kernel_id": candidate.id, "registers": 20, "instructions": {"memory": 9}}
+    fewer = {
+        "kernel_id": candidate.id,
+        "registers": 20,
+        "instructions": {"memory": 9},
+        "emulated": (make_estimate(5.4e-5, "wide"),),
+    }
     return Query(
         problem=problem,
         device=find_device("H100-SXM5"),

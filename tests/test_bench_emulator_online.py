@@ -1,0 +1,61 @@
+"""What the bench of searches with estimates gives a search, and how it sums them up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.gate import DATA
+
+pytest.importorskip("pyarrow", reason="needs the extra: pip install 'kernelcast[data]'")
+
+import emulator_online
+from _data import Space, tuner_spaces
+
+needs_data = pytest.mark.skipif(
+    not DATA.is_dir(),
+    reason=f"needs the measured data in {DATA}: set KERNELCAST_DATA to its folder",
+)
+
+
+@pytest.fixture(scope="module")
+def space() -> Space:
+    spaces = tuner_spaces(4000)
+    return next(one for one in spaces if one.label == "convolution_milo@A100")
+
+
+@needs_data
+@pytest.mark.slow
+def test_only_served_configurations_have_estimates(space: Space) -> None:
+    keys = dict.fromkeys(space.keys, -10.0)
+    estimates = emulator_online.estimates_of(space, keys)
+    served = np.array([one["use_shmem"] == 1 for one in space.configurations])
+    assert (np.isfinite(estimates) == served).all()
+
+
+@needs_data
+@pytest.mark.slow
+def test_a_seed_draws_as_many_as_would_have_run(space: Space) -> None:
+    estimates = np.full(len(space.keys), np.nan)
+    estimates[:300] = np.linspace(-12.0, -8.0, 300)
+    one, again, other = (
+        emulator_online.drawn(space, estimates, 100, seed).log2_runtime for seed in (0, 0, 1)
+    )
+    known = np.isfinite(one)
+    np.testing.assert_array_equal(one, again)
+    assert (known != np.isfinite(other)).any()
+    assert 35 < known.sum() < 75  # of 100, a little more than half is served and runs
+    np.testing.assert_array_equal(one[known], estimates[known])
+
+
+def test_the_space_that_loses_most_is_named() -> None:
+    flat = [0.5] * 25
+    curves = {
+        "good": {"cold": flat, "emulated": [0.75] * 25},
+        "bad": {"cold": flat, "emulated": [0.25] * 25},
+    }
+    result = emulator_online.summary(curves)
+    assert result["cold"] == result["emulated"] == {"5": 0.5, "10": 0.5, "25": 0.5}
+    assert result["least_gain"]["25"] == -0.25
+    assert result["least_gain_in"]["25"] == "bad"
+    assert result["spaces_below"]["25"] == 1
