@@ -10,7 +10,8 @@ from tests.gate import DATA
 pytest.importorskip("pyarrow", reason="needs the extra: pip install 'kernelcast[data]'")
 
 import emulator_online
-from _data import Space, tuner_spaces
+from _data import Configuration, Space
+from kernelcast.canonical import canonical_parameters
 
 needs_data = pytest.mark.skipif(
     not DATA.is_dir(),
@@ -18,14 +19,31 @@ needs_data = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def space() -> Space:
-    spaces = tuner_spaces(4000)
-    return next(one for one in spaces if one.label == "convolution_milo@A100")
+    """A space of 400 configurations, half of which the template serves; a tenth of those fails."""
+    configurations: tuple[Configuration, ...] = tuple(
+        {"block_size_x": 16 * size, "use_shmem": served}
+        for size in range(1, 201)
+        for served in (0, 1)
+    )
+    fails = [
+        one["use_shmem"] == 1 and int(one["block_size_x"]) % 160 == 0 for one in configurations
+    ]
+    return Space(
+        problem="hub/convolution_milo(4096x4096,15x15)",
+        family="convolution",
+        gpu="NVIDIA A100-PCIE-40GB",
+        vendor="nvidia",
+        parameters=("block_size_x", "use_shmem"),
+        configurations=configurations,
+        keys=tuple(map(canonical_parameters, configurations)),
+        runtime_ms=np.where(fails, np.inf, 1.0),
+        device_s=None,
+    )
 
 
 @needs_data
-@pytest.mark.slow
 def test_only_served_configurations_have_estimates(space: Space) -> None:
     keys = dict.fromkeys(space.keys, -10.0)
     estimates = emulator_online.estimates_of(space, keys)
@@ -34,7 +52,6 @@ def test_only_served_configurations_have_estimates(space: Space) -> None:
 
 
 @needs_data
-@pytest.mark.slow
 def test_a_seed_draws_as_many_as_would_have_run(space: Space) -> None:
     estimates = np.full(len(space.keys), np.nan)
     estimates[:300] = np.linspace(-12.0, -8.0, 300)
@@ -44,7 +61,7 @@ def test_a_seed_draws_as_many_as_would_have_run(space: Space) -> None:
     known = np.isfinite(one)
     np.testing.assert_array_equal(one, again)
     assert (known != np.isfinite(other)).any()
-    assert 35 < known.sum() < 75  # of 100, a little more than half is served and runs
+    assert 30 < known.sum() < 60  # of 100, a little less than half is served and runs
     np.testing.assert_array_equal(one[known], estimates[known])
 
 

@@ -220,8 +220,7 @@ def test_forecast_tells_where_nothing_like_it_is_known(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (("a.cu", "a.cu"), "cuda kernels do not run on this CPU: name a GPU with --device"),
-        (("a.cu", "b.cpp", "--device", "H100"), "compare two kernels of one language"),
-        (("a.cu", "a.cu", "--device", "H100", "--problem", "softmax"), "with a problem in it"),
+        (("a.cu", "b.cpp", "--device", "H100"), "compare two kernels of one"),
         (("a.cu", "binary.cu", "--device", "H100"), "cannot be read as source text"),
         (("a.cu", "nul.cu", "--device", "H100"), "is binary"),
         (("b.cpp", "b.cpp", "--reference-ms", "-1"), "--reference-ms"),
