@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from kernelcast.cli import main
 from kernelcast.problems import load_problem
-from tests.backends.gpu_problems import need_nvcc
+from tests.backends.gpu_problems import edited, need_nvcc
 from tests.forecasters.test_llm import letters
 from tests.model_server import Reply, ScriptedServer
 
@@ -207,6 +207,21 @@ def test_what_does_not_compile_has_no_speed(tmp_path: Path) -> None:
     assert '"floot" is undefined' in shown.output
 
 
+@pytest.mark.slow
+def test_what_is_wrong_when_emulated_has_no_speed(tmp_path: Path) -> None:
+    """A problem that is stated in C++ serves kernels in CUDA."""
+    need_nvcc()
+    source = load_problem("softmax", language="cuda").seed_source
+    (tmp_path / "a.cu").write_text(source)
+    (tmp_path / "b.cu").write_text(
+        edited(source, "j < C; j += THREADS) sum", "j < C - 1; j += THREADS) sum")
+    )
+    asked = ("forecast", "a.cu", "b.cu", "--problem", "softmax", "--device", "RTX-3090")
+    data = json.loads(invoke(*asked, "--json").stdout)
+    assert data["p_failure"] == {"wrong_result": 1.0}
+    assert (data["p_ok"], data["p_faster"]) == (0.0, 0.0)
+
+
 def test_forecast_tells_where_nothing_like_it_is_known(tmp_path: Path) -> None:
     source = load_problem("softmax").seed_source
     (tmp_path / "a.cpp").write_text(source)
@@ -220,7 +235,7 @@ def test_forecast_tells_where_nothing_like_it_is_known(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (("a.cu", "a.cu"), "cuda kernels do not run on this CPU: name a GPU with --device"),
-        (("a.cu", "b.cpp", "--device", "H100"), "compare two kernels of one"),
+        (("a.cu", "b.cpp", "--device", "H100"), "compare two kernels of one language"),
         (("a.cu", "binary.cu", "--device", "H100"), "cannot be read as source text"),
         (("a.cu", "nul.cu", "--device", "H100"), "is binary"),
         (("b.cpp", "b.cpp", "--reference-ms", "-1"), "--reference-ms"),

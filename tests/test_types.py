@@ -287,6 +287,13 @@ def test_evidence_says_what_speaks_against_a_kernel() -> None:
     assert Evidence(kernel_id="", toolchain="").verdict == ""
 
 
+@pytest.mark.parametrize("kind", [None, *FailureKind])
+def test_what_emulation_refutes_compiles(kind: FailureKind | None) -> None:
+    failure = None if kind is None else Failure(kind=kind, message="no")
+    evidence = Evidence(kernel_id="", toolchain="", failure=failure)
+    assert evidence.compiles == (kind in (None, FailureKind.WRONG_RESULT, FailureKind.CRASH))
+
+
 def test_an_estimate_is_told_in_words() -> None:
     estimate = make_estimate(1e-3)
     low, high = estimate.interval_s

@@ -449,6 +449,11 @@ class Evidence(Record):
         return sum(math.log2(case.runtime_s) for case in self.emulated) / len(self.emulated)
 
     @property
+    def compiles(self) -> bool:
+        """True if the kernel compiles, whatever emulation finds."""
+        return self.failure is None or self.failure.kind in _EMULATED_VERDICTS
+
+    @property
     def verdict(self) -> str:
         """What a kernel that is not worth a measurement does: "does not compile"; else empty."""
         if self.failure is None:

@@ -104,7 +104,8 @@ def forecast(
     solved = load_problem(problem).in_language_of(anchor) if problem else unstated
     if anchor.language != rival.language:
         raise SetupError(
-            f"{anchor.language} and {rival.language} are two languages: compare two kernels of one"
+            f"{anchor.language} and {rival.language} are two languages: "
+            "compare two kernels of one language"
         )
     settings, model = read_options(options, implied="forecaster")
     run = read_run(settings, problem=solved, model=model, known=("forecaster",))
@@ -241,10 +242,10 @@ def _compile(
     except SetupError as error:
         return {}, f"not compiled: {error}"
     found = evidence.values()
-    good = sum(one.failure is None or bool(one.emulated) for one in found)
+    good = sum(one.compiles for one in found)
     note = f"{good} of {len(evidence)} kernels compile with {anchor.toolchain}"
     if emulated := sum(bool(one.emulated) for one in found):
-        wrong = sum(one.failure is not None and bool(one.emulated) for one in found)
+        wrong = sum(one.compiles and one.failure is not None for one in found)
         note += f"; {emulated} are emulated" + (f", which finds {wrong} wrong" if wrong else "")
     return {pool.reference.id: anchor, **evidence}, note
 

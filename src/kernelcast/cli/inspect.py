@@ -62,7 +62,7 @@ def inspect(kernel: Path, problem: str, device: str, as_json: bool) -> None:
 def _report(backend: GpuBackend, problem: Problem, kernel: Kernel, name: str) -> Report:
     evidence = backend.inspect(problem, kernel)
     failure, estimates = evidence.failure, evidence.emulated
-    if failure is not None and not evidence.registers:
+    if failure is not None and not evidence.compiles:
         raise SetupError(f"{name} {evidence.verdict}: {failure.message}")
     facts = {
         "kernel": name,

@@ -22,7 +22,7 @@ FEWEST_FITTED = 4
 _SLOW_SLOPE = 0.25  # factor on a difference between two slow configurations
 _NO_KNEE = 1e6  # slower than any kernel
 _LEAST_STD_LOG2 = 0.015  # about 1%, the precision of timing
-_UNKNOWN_STD_LOG2, _HARDLY_KNOWN_STD_LOG2 = 4.0, 1.5
+_UNKNOWN_STD_LOG2, HARDLY_KNOWN_STD_LOG2 = 4.0, 1.5
 _UNCHOSEN_WIDTH = 1.25  # tuned for 80% coverage on the public tuner spaces
 _PRIOR_FAILURE_RATE, _PRIOR_FAILURE_WEIGHT = 0.03, 5.0
 _NEAR_FAILURE_WEIGHT = 0.5  # of the pool's failure rate, against near measurements
@@ -247,7 +247,7 @@ class Prior:
     def predictions(self, times: Floats, p_ok: Floats) -> Predictions:
         """Return predictions from log2 `times` that are too few for the model."""
         level = float(times.mean()) if len(times) else self.level_log2
-        unknown = _HARDLY_KNOWN_STD_LOG2 if len(times) else _UNKNOWN_STD_LOG2
+        unknown = HARDLY_KNOWN_STD_LOG2 if len(times) else _UNKNOWN_STD_LOG2
         if self.knee is None:
             return Predictions(level + self.mean, np.full_like(self.mean, unknown), p_ok)
         mean = level + _expand(self.mean, self.knee)

@@ -27,6 +27,7 @@ from kernelcast.forecasters._gaussian import Floats, GaussianProcess, evenly
 from kernelcast.forecasters._prior import (
     FEWEST_FITTED,
     FEWEST_TIMED,
+    HARDLY_KNOWN_STD_LOG2,
     Predictions,
     Prior,
     Sibling,
@@ -59,7 +60,7 @@ _FIT_STEPS, _FIT_STEPS_OF_MANY = 6, 4
 _MOST_ADDED = 128  # measurements before a new factor
 _MOST_ROWS, _ROWS_KEPT = 896, 704
 _TYPICAL = 8  # the first measurements, which set the mean
-_ESTIMATE_STD_LOG2, _UNKNOWN_STD_LOG2 = 0.5, 1.5  # of a configuration with and without an estimate
+_ESTIMATE_STD_LOG2 = 0.5  # of a configuration that is known by its estimate alone
 
 
 @dataclass(frozen=True)
@@ -390,7 +391,7 @@ class _KeptModel:
         middle = float(np.median(list(log2_estimates.values())))
         mean = np.array([log2_estimates.get(key, middle) for key in asked])
         has_one = np.array([key in log2_estimates for key in asked])
-        std = np.where(has_one, _ESTIMATE_STD_LOG2, _UNKNOWN_STD_LOG2)
+        std = np.where(has_one, _ESTIMATE_STD_LOG2, HARDLY_KNOWN_STD_LOG2)
         return Predictions(level + mean, std, p_ok)
 
     def is_known_elsewhere(self, asked: Mapping[str, Parameters]) -> bool:

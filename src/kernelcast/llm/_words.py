@@ -59,7 +59,7 @@ def evidence_text(evidence: Evidence | None) -> str:
         return "Compiled: not known."
     if evidence.failure is not None:
         kind = evidence.failure.kind.value
-        if not evidence.emulated:
+        if not evidence.compiles:
             return f"Compiled: no ({kind})."
         return f"Compiled: yes, but the kernel {evidence.verdict} ({kind})."
     facts = [
