@@ -33,7 +33,6 @@ from _data import Floats, Space
 from _result import bench_parser, cannot_run, report, rounded, save_figure
 from _tuned_kernels import launched
 from kernelcast.canonical import canonical_parameters
-from kernelcast.forecasters.space import Sibling
 from kernelcast.processes import workers
 
 ARMS = ("cold", "emulated")
@@ -55,7 +54,7 @@ def estimates_of(space: Space, known: Mapping[str, float]) -> Floats:
     )
 
 
-def drawn(space: Space, estimates: Floats, rows: int, seed: int) -> Sibling:
+def drawn(space: Space, estimates: Floats, rows: int, seed: int) -> dict[str, float | None]:
     """Return the estimates of some configurations, as a search would come by them."""
     kernel = launched(space.problem)
     is_served = np.array([kernel.serves(configuration) for configuration in space.configurations])
@@ -63,9 +62,7 @@ def drawn(space: Space, estimates: Floats, rows: int, seed: int) -> Sibling:
     rng = np.random.default_rng([seed, rows])
     known = np.flatnonzero(np.isfinite(estimates))
     kept = rng.choice(known, size=min(int(rng.binomial(rows, share)), len(known)), replace=False)
-    sampled = np.full(len(estimates), np.nan)
-    sampled[kept] = estimates[kept]
-    return Sibling("emulated", sampled, np.zeros(len(sampled), dtype=bool), is_estimate=True)
+    return {space.keys[row]: float(2.0 ** estimates[row]) for row in kept}
 
 
 def compared(label: str, estimates: Floats, rows: int, seeds: int) -> dict[str, list[float]]:
@@ -77,10 +74,10 @@ def compared(label: str, estimates: Floats, rows: int, seeds: int) -> dict[str, 
         runs = [
             track_t.searched(
                 space,
-                [drawn(space, estimates, rows, seed)] if arm == "emulated" else [],
                 seed,
                 budget,
-            )
+                estimates=drawn(space, estimates, rows, seed) if arm == "emulated" else None,
+            )["indices"]
             for seed in range(seeds)
         ]
         curves[arm] = track_t.fractions(space, runs, budget).mean(axis=0).tolist()

@@ -38,7 +38,7 @@ from _result import bench_parser, report, rounded
 from kernelcast.distribution import Distribution
 from kernelcast.events import Event, Measured, RunSpec
 from kernelcast.farm.local import LocalFarm
-from kernelcast.forecasters import TreesForecaster, _tuned
+from kernelcast.forecasters import TreesForecaster
 from kernelcast.forecasters._tuned import TunedForecaster
 from kernelcast.forecasters.space import SpaceForecaster
 from kernelcast.parts import Parts
@@ -174,11 +174,8 @@ def _full_fit(space: _Tuned, measured: Sequence[int], unseen: Sequence[int]) -> 
         value = float(space.log2_speedup[index])
         forecaster.learn(at, None if np.isnan(value) else -value)
     predictions = forecaster.predict()
-    runtimes = np.array([predictions.at(-place) for place in _tuned._PLACES])
-    return [
-        Distribution.from_quantiles(_tuned._LEVELS, -runtimes[:, len(measured) + at])
-        for at in range(len(unseen))
-    ]
+    rows = len(measured) + np.arange(len(unseen))
+    return predictions.speedups(rows, np.zeros(len(unseen)))
 
 
 def crps_ratio(*, quick: bool) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 
 from _data import Floats, Space, siblings_of
 from _result import bench_parser, report, save_figure
-from kernelcast.forecasters.space import SpaceForecaster
-from track_t import QUICK_SPACES, admitted, run, siblings, spaces
+from kernelcast import Tuner
+from track_t import QUICK_SPACES, admitted, known_times, run, spaces
 
 SHARES = (0.10, 0.05, 0.01)
 
@@ -34,9 +34,11 @@ def losses(space: Space, order: list[int]) -> list[float]:
 
 def forecast_order(space: Space, arm: str) -> list[int]:
     """Before any measurement: fastest first, what probably fails last."""
-    forecaster = SpaceForecaster(space.configurations, siblings(space, arm, 0))
-    predicted = forecaster.predict()
-    order = np.lexsort((predicted.log2_runtime, predicted.p_ok < 0.5))
+    tuner = Tuner(space.configurations, device=space.gpu, known=known_times(space, arm, 0))
+    forecasts = tuner.forecast()
+    p_ok = np.array([forecast.p_ok for forecast in forecasts])
+    seconds = np.array([forecast.seconds for forecast in forecasts])
+    order = np.lexsort((seconds, p_ok < 0.5))
     return [int(index) for index in order]
 
 

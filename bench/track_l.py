@@ -7,6 +7,8 @@ of each step. Also the order of each problem's texts with nothing measured, and 
 KernelBench sets, within one set and model. CRPS is in log2, over kernels that ran.
 
     python bench/track_l.py [--quick] [--seed 0] [--out bench/results/track_l.json]
+
+With --leave-source-out, sources are held out in place of problems (`track_l_sources.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+import track_l_sources
 from _result import bench_parser, report, rounded, save_figure
 from _written import KERNELBENCH, folds_of, rows_of, searched_rows
 from kernelcast.bins import DEFAULT_BINS
@@ -49,7 +52,13 @@ _NO_KERNELBENCH = {"kernelbench.com"}  # ten problems of its own; trained on, no
 def main() -> None:
     parser = bench_parser(__doc__, quick="a few problems, two folds")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--leave-source-out", action="store_true", help="the figures of track_l_sources.py instead"
+    )
     options = parser.parse_args()
+    if options.leave_source_out:
+        track_l_sources.run(options)
+        return
     began = time.monotonic()
     folds, problems = (2, 14) if options.quick else (5, None)
     searched: list[list[Answer]] = []

@@ -31,6 +31,7 @@ from _written import folds_of, searched_rows
 from kernelcast.dataset import Trial, recorded_trials
 from kernelcast.forecasters._source import SourceForecaster, SourceModel
 from kernelcast.judge.evaluation import Answer
+from kernelcast.judge.ranking import Ranking
 from kernelcast.types import Observation
 from measure import add_bars
 
@@ -142,8 +143,7 @@ def _replayed(
             "anchor_runtime_s": timing.runtime_s,
         }
         (forecast,) = forecaster.forecast([trial.query.model_copy(update=anchored)])
-        gain = forecast.p_ok * forecast.distribution.expected_improvement(_LOSS_LOG2)
-        if gain * seen**power < threshold:
+        if forecast.gain(timing.log2_speedup + _LOSS_LOG2) * seen**power < threshold:
             continue
         measured.append(trial)
         forecaster.learn([trial.observation])
@@ -222,13 +222,15 @@ def _pools(pooled: Sequence[Answer], best: Mapping[str, float]) -> dict[str, flo
         if len(pool) < 2 or not ran:
             continue
         for members, suffix in ((ran, ""), (pool, "_with_failures")):
-            share = [2.0 ** (_log2_speedup(answer.trial) - best[problem]) for answer in members]
-            value = [
-                answer.forecast.p_ok * 2.0 ** answer.forecast.distribution.mean()
+            shares = {
+                answer.trial.row_id: 2.0 ** (_log2_speedup(answer.trial) - best[problem])
                 for answer in members
-            ]
-            reached[f"top{suffix}"].append(share[int(np.argmax(value))])
-            reached[f"random{suffix}"].append(float(np.mean(share)))
+            }
+            kernels = [answer.trial.query.candidate for answer in members]
+            forecasts = [answer.forecast for answer in members]
+            first = Ranking.of(list(shares), kernels, forecasts).members[0].label
+            reached[f"top{suffix}"].append(shares[first])
+            reached[f"random{suffix}"].append(float(np.mean(list(shares.values()))))
     means = {name: round(float(np.mean(shares)), 4) for name, shares in reached.items()}
     return {**means, "pools": len(reached["top"])}
 

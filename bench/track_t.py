@@ -3,10 +3,17 @@
 One GPU is left out at a time; a search measures configurations of that space one by one. Arms:
 cold (nothing known), sparse (300 random configurations on each other GPU), full (all of them),
 other_vendor (full, of the other vendor only), sibling_mean (no model: in the order of the mean of
-the other GPUs' times, of the same vendor where there is one), random, and Kernel Tuner's own
-strategies. Arms that end in _seconds choose by improvement per device second, where those were
-recorded. Where no other GPU of the vendor ran the problem, the vendor's GPUs that ran the same
-kernel at another size stand in. A score is best possible time / best found time.
+the other GPUs' times, of the same vendor where there is one), random, Optuna's TPE, and Kernel
+Tuner's own strategies. Hostile arms know times that mislead: those of full permuted, reversed (the
+slowest is told to be the fastest), or of another kernel. All of ours go through `Tuner`. Arms that
+end in _seconds choose by improvement per device second, where those were recorded. Where no other
+GPU of the vendor ran the problem, the vendor's GPUs that ran the same kernel at another size stand
+in. A score is best possible time / best found time.
+
+`coverage` is of 80% intervals over configurations that were not measured: the share of spaces in
+which they hold 74% to 88% of the times. `auroc_failure` is over the same configurations, in spaces
+of which 5% or more fail; `failed_share` is the part of 50 measurements there that failed.
+`suggest_ms` is CPU per suggestion, in the worst space of 10,000 configurations or more.
 
     python bench/track_t.py [--quick] [--seeds 20] [--jobs 2] [--work track_t.jsonl] [--out JSON]
 
@@ -36,19 +43,33 @@ from numpy.typing import NDArray
 
 from _data import Floats, Space, aligned, siblings_of, tuner_spaces
 from _result import bench_parser, json_lines, report, save_figure
-from kernelcast.forecasters import _encoding, _gaussian, _prior
+from kernelcast import Tuner, tuner
+from kernelcast.canonical import canonical_parameters
+from kernelcast.forecasters import _belief, _encoding, _failures, _gaussian, _prior
 from kernelcast.forecasters import space as space_forecaster
-from kernelcast.forecasters.space import Sibling, SpaceForecaster
 from kernelcast.processes import workers
+from kernelcast.scoring import auroc
 
 BUDGETS = (5, 10, 25, 50, 100, 200)
 OURS = ("cold", "sparse", "full", "other_vendor")
+HOSTILE = ("hostile_permuted", "hostile_reversed", "hostile_kernel")
 PER_SECOND = ("cold_seconds", "full_seconds")
-PLAIN = ("sibling_mean", "random")
+OPTUNA = "optuna_tpe"
+TUNED = OURS + HOSTILE + PER_SECOND
+PLAIN = ("sibling_mean", "random", OPTUNA)
 KERNEL_TUNER = "kernel_tuner/"
 _SPARSE_ROWS = 300
 _INFORMED_BUDGET = 50  # measurements of an arm that knows other GPUs: it is there by then
 _NEAR_ENOUGH = 0.95
+_JUDGED_AT = (25, 50, 100)  # measurements after which forecasts are judged
+_JUDGED_ARMS = ("cold", "sparse", "full")
+_JUDGED_ROWS = 1000  # configurations drawn for it
+_COVERED = (0.74, 0.88)  # by an 80% interval
+_OFTEN_FAILING = 0.05
+_LARGE_SPACE = 10_000
+_OPTUNA_TRIES, _OPTUNA_BUDGET = 30, 100
+
+Times = dict[str, float | None]
 QUICK_SPACES = (
     "convolution_milo_small@MI50",
     "convolution_milo_small@RTX A4000",
@@ -98,11 +119,13 @@ def _at_another_size(space: Space, kin: Space) -> Floats:
     return max((np.array(each) for each in candidates), key=lambda t: int((~np.isnan(t)).sum()))
 
 
-def siblings(space: Space, arm: str, seed: int) -> list[Sibling]:
-    """What an arm may know of the space before it measures."""
+def known_times(space: Space, arm: str, seed: int) -> dict[str, Times]:
+    """What an arm may know of the space before it measures: seconds by device."""
     if arm == "cold":
-        return []
-    found = []
+        return {}
+    if arm == "hostile_kernel":
+        return _of_another_kernel(space, seed)
+    known = {}
     for number, (other, times) in enumerate(tables(space)):
         if arm == "other_vendor" and (
             other.vendor == space.vendor or other.problem != space.problem
@@ -110,15 +133,41 @@ def siblings(space: Space, arm: str, seed: int) -> list[Sibling]:
             continue
         if arm == "sparse":
             rng = np.random.default_rng([seed, number, 300])
-            known = np.flatnonzero(~np.isnan(times))
-            kept = rng.choice(known, size=min(_SPARSE_ROWS, len(known)), replace=False)
+            kept = np.flatnonzero(~np.isnan(times))
+            kept = rng.choice(kept, size=min(_SPARSE_ROWS, len(kept)), replace=False)
             sampled = np.full(len(times), np.nan)
             sampled[kept] = times[kept]
             times = sampled
-        failed = np.isinf(times)
-        log2_runtime = np.log2(np.where(failed, np.nan, times))
-        found.append(Sibling(other.gpu, log2_runtime, failed, other.vendor == space.vendor))
-    return found
+        elif arm == "hostile_permuted":
+            # The same permutation for all, so that they agree with one another.
+            times = times[np.random.default_rng([seed, 77]).permutation(len(times))]
+        elif arm == "hostile_reversed":
+            times = times.copy()
+            order = np.flatnonzero(np.isfinite(times))
+            order = order[np.argsort(times[order], kind="stable")]
+            times[order] = times[order][::-1]
+        known[f"{other.gpu} ({other.label})"] = _seconds(space, times)
+    return known
+
+
+def _of_another_kernel(space: Space, seed: int) -> dict[str, Times]:
+    """Times of one problem of another family, each of its configurations standing for some."""
+    rng = np.random.default_rng([seed, 78])
+    problems = sorted({other.problem for other in spaces() if other.family != space.family})
+    problem = problems[int(rng.integers(len(problems)))]
+    others = [other for other in spaces() if other.problem == problem]
+    rows = rng.integers(min(len(other.keys) for other in others), size=len(space.keys))
+    return {
+        f"{other.gpu} ({other.label})": _seconds(space, other.runtime_ms[rows]) for other in others
+    }
+
+
+def _seconds(space: Space, times_ms: Floats) -> Times:
+    return {
+        key: ms * 1e-3 if np.isfinite(ms) else None
+        for key, ms in zip(space.keys, times_ms.tolist(), strict=True)
+        if not np.isnan(ms)
+    }
 
 
 # ------------------------------------------------------------------------------------------ arms
@@ -131,37 +180,124 @@ def run(space: Space, arm: str, seed: int, budget: int) -> list[int]:
         drawn = np.random.default_rng([seed, 1]).permutation(len(space.keys))
         return [int(index) for index in drawn[:budget]]
     if arm == "sibling_mean":
-        order = np.argsort(_mean_of(siblings(space, arm, seed)), kind="stable")
+        order = np.argsort(_sibling_mean(space), kind="stable")
         return [int(index) for index in order[:budget]]
-    if arm.startswith(KERNEL_TUNER):
-        import _kernel_tuner
+    if arm == OPTUNA:
+        return _by_optuna(space, seed, min(budget, _OPTUNA_BUDGET))
+    import _kernel_tuner
 
-        return _kernel_tuner.run(space, arm.removeprefix(KERNEL_TUNER), seed, budget)
-    known = siblings(space, arm.removesuffix("_seconds"), seed)
-    return searched(space, known, seed, budget, per_second=arm in PER_SECOND)
+    return _kernel_tuner.run(space, arm.removeprefix(KERNEL_TUNER), seed, budget)
 
 
 def searched(
-    space: Space, known: Sequence[Sibling], seed: int, budget: int, *, per_second: bool = False
-) -> list[int]:
-    """The configurations that the forecaster measures, in order."""
-    forecaster = SpaceForecaster(space.configurations, known, seed)
+    space: Space,
+    seed: int,
+    budget: int,
+    known: dict[str, Times] | None = None,
+    *,
+    estimates: Times | None = None,
+    per_second: bool = False,
+    judged_at: Sequence[int] = (),
+) -> dict[str, Any]:
+    """The configurations that the tuner measures, in order, and its forecasts judged."""
+    tuner = Tuner(
+        space.configurations,
+        device=space.gpu,
+        known=known,
+        estimates=estimates,
+        seed=seed,
+        per_second=per_second,
+    )
+    rows = {key: row for row, key in enumerate(space.keys)}
     chosen: list[int] = []
-    for _ in range(budget):
-        index = forecaster.choose(per_second=per_second)
-        ms = space.runtime_ms[index]
-        cost_s = None if space.device_s is None else float(space.device_s[index])
-        forecaster.learn(index, float(np.log2(ms)) if np.isfinite(ms) else None, cost_s)
+    judged: dict[str, dict[str, float | None]] = {}
+    suggest_s = 0.0
+    while len(chosen) < budget:
+        began = time.process_time()
+        (trial,) = tuner.suggest()
+        suggest_s += time.process_time() - began
+        index = rows[canonical_parameters(trial.configuration)]
         chosen.append(index)
-    return chosen
+        ms = float(space.runtime_ms[index])
+        cost_s = None if space.device_s is None else float(space.device_s[index])
+        tuner.report(
+            trial,
+            seconds=ms * 1e-3 if np.isfinite(ms) else None,
+            failed=not np.isfinite(ms),
+            cost_s=None if cost_s is None or np.isnan(cost_s) else cost_s,
+        )
+        if len(chosen) in judged_at:
+            judged[str(len(chosen))] = _judged(space, tuner, chosen, seed)
+    return {"indices": chosen, "judged": judged, "suggest_s": suggest_s}
 
 
-def _mean_of(known: Sequence[Sibling]) -> Floats:
-    kin = [each for each in known if each.same_vendor] or known
-    above = np.array([each.log2_runtime - np.nanmin(each.log2_runtime) for each in kin])
+def _judged(
+    space: Space, tuner: Tuner, measured: Sequence[int], seed: int
+) -> dict[str, float | None]:
+    """Coverage of 80% intervals and AUROC of failure over configurations not measured."""
+    unseen = np.setdiff1d(np.arange(len(space.keys)), measured)
+    rng = np.random.default_rng([seed, 80])
+    drawn = rng.choice(unseen, size=min(_JUDGED_ROWS, len(unseen)), replace=False)
+    forecasts = tuner.forecast([space.configurations[row] for row in drawn])
+    seconds = space.runtime_ms[drawn] * 1e-3
+    failed = np.isinf(seconds)
+    low, high = np.array([forecast.interval_s for forecast in forecasts]).T
+    inside = ((seconds >= low) & (seconds <= high))[~failed]
+    p_failure = np.array([1 - forecast.p_ok for forecast in forecasts])
+    fails_often = np.isinf(space.runtime_ms).mean() >= _OFTEN_FAILING
+    return {
+        "coverage": float(inside.mean()),
+        "auroc_failure": auroc(p_failure, failed) if fails_often else None,
+    }
+
+
+def _by_optuna(space: Space, seed: int, budget: int) -> list[int]:
+    """Optuna's TPE over the values of each parameter; what the space lacks is told as failed."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    rows = {key: row for row, key in enumerate(space.keys)}
+    distributions: Any = {
+        name: optuna.distributions.CategoricalDistribution(
+            sorted({configuration[name] for configuration in space.configurations})
+        )
+        for name in space.parameters
+    }
+    fixed = {
+        name: value
+        for name, value in space.configurations[0].items()
+        if name not in space.parameters
+    }
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
+    rng = np.random.default_rng([seed, 81])
+    chosen: dict[int, None] = {}
+    while len(chosen) < budget:
+        for _ in range(_OPTUNA_TRIES):
+            trial = study.ask(distributions)
+            row = rows.get(canonical_parameters({**fixed, **trial.params}))
+            ms = np.inf if row is None else float(space.runtime_ms[row])
+            if np.isfinite(ms):
+                study.tell(trial, float(np.log2(ms)))
+            else:
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            if row is not None and row not in chosen:
+                chosen[row] = None
+                break
+        else:
+            free = np.setdiff1d(np.arange(len(space.keys)), list(chosen))
+            chosen[int(rng.choice(free))] = None
+    return list(chosen)
+
+
+def _sibling_mean(space: Space) -> Floats:
+    others = tables(space)
+    kin = [times for other, times in others if other.vendor == space.vendor]
+    times_ms = np.array(kin or [times for _, times in others])
+    fails = np.isinf(times_ms).any(axis=0)
+    above = np.log2(np.where(np.isinf(times_ms), np.nan, times_ms))
+    above -= np.nanmin(above, axis=1, keepdims=True)
     counted = np.isfinite(above).sum(axis=0)
     mean = np.nansum(above, axis=0) / np.maximum(counted, 1)
-    fails = np.any([each.failed for each in kin], axis=0)
     # Unknown everywhere goes with the average; a failure anywhere goes last.
     order: Floats = np.where(counted == 0, np.nanmean(above), mean) + 1e3 * fails
     return order
@@ -173,7 +309,7 @@ def admitted(space: Space, arm: str) -> bool:
         return False
     arm = arm.removesuffix("_seconds")
     others = siblings_of(space, spaces())
-    if arm in ("sparse", "full", "sibling_mean"):
+    if arm in ("sparse", "full", "sibling_mean", "hostile_permuted", "hostile_reversed"):
         return bool(others)
     if arm == "other_vendor":
         return any(each.vendor != space.vendor for each in others)
@@ -182,19 +318,36 @@ def admitted(space: Space, arm: str) -> bool:
 
 def _reach(arm: str, budget: int) -> int:
     """How many measurements an arm makes."""
-    informed = arm.startswith(("sparse", "full", "other_vendor"))
+    if arm == OPTUNA:
+        return min(budget, _OPTUNA_BUDGET)
+    informed = arm.startswith(("sparse", "full", "other_vendor", "hostile"))
     return min(budget, _INFORMED_BUDGET) if informed else budget
 
 
 def _job(arm: str, label: str, seeds: int, budget: int) -> dict[str, Any]:
     space = next(each for each in spaces() if each.label == label)
     began = time.process_time()
-    indices = [run(space, arm, seed, _reach(arm, budget)) for seed in range(seeds)]
-    return {
-        **_key(space, arm, seeds, budget),
-        "indices": indices,
-        "cpu_s": round(time.process_time() - began, 2),
-    }
+    reach = _reach(arm, budget)
+    entry: dict[str, Any] = _key(space, arm, seeds, budget)
+    if arm in TUNED:
+        size = min(reach, len(space.keys))
+        runs = [
+            searched(
+                space,
+                seed,
+                size,
+                known_times(space, arm.removesuffix("_seconds"), seed),
+                per_second=arm in PER_SECOND,
+                judged_at=_JUDGED_AT if arm in _JUDGED_ARMS else (),
+            )
+            for seed in range(seeds)
+        ]
+        entry["indices"] = [run["indices"] for run in runs]
+        entry["judged"] = [run["judged"] for run in runs]
+        entry["suggest_ms"] = 1e3 * float(np.mean([run["suggest_s"] for run in runs])) / size
+    else:
+        entry["indices"] = [run(space, arm, seed, reach) for seed in range(seeds)]
+    return {**entry, "cpu_s": round(time.process_time() - began, 2)}
 
 
 def _key(space: Space, arm: str, seeds: int, budget: int) -> dict[str, Any]:
@@ -204,14 +357,14 @@ def _key(space: Space, arm: str, seeds: int, budget: int) -> dict[str, Any]:
         "fingerprint": space.fingerprint,
         "seeds": seeds,
         "budget": _reach(arm, budget),
-        "version": _version() if arm in OURS + PER_SECOND else "",
+        "version": _version() if arm in TUNED else "",
     }
 
 
 @cache
 def _version() -> str:
     """Changes with the forecaster's code: whether what it chose still holds."""
-    modules = (space_forecaster, _prior, _encoding, _gaussian)
+    modules = (tuner, space_forecaster, _belief, _failures, _prior, _encoding, _gaussian)
     files = map(inspect.getfile, modules)
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()[:12]
 
@@ -296,6 +449,8 @@ def summary(entries: Sequence[dict[str, Any]], budget: int) -> dict[str, Any]:
         arm: mean for arm, mean in means.items() if not arm.startswith(KERNEL_TUNER)
     }
     result["worst"] = {arm: at(np.min, arm) for arm in result}
+    result["hostile"] = _against_cold(curves, points)
+    result |= _forecasts_judged(entries, by_label)
     if strategies:
         result["kernel_tuner_best"] = {
             str(p): max(means[arm][str(p)] for arm in strategies) for p in points
@@ -321,6 +476,74 @@ def summary(entries: Sequence[dict[str, Any]], budget: int) -> dict[str, Any]:
         arm: np.stack(list(by_space.values())).mean(axis=0) for arm, by_space in curves.items()
     }
     return result
+
+
+def _against_cold(
+    curves: dict[str, dict[str, NDArray[np.float64]]], points: Sequence[int]
+) -> dict[str, Any]:
+    """What misleading times cost against knowing nothing: the mean and the worst over spaces."""
+    result: dict[str, Any] = {}
+    for arm in HOSTILE:
+        shared = sorted(curves.get(arm, {}).keys() & curves.get("cold", {}).keys())
+        for point in points:
+            change = {
+                label: float(curves[arm][label][point - 1] - curves["cold"][label][point - 1])
+                for label in shared
+                if point <= len(curves[arm][label])
+            }
+            if change:
+                mean = result.setdefault("mean", {}).setdefault(arm.removeprefix("hostile_"), {})
+                worst = result.setdefault("worst", {}).setdefault(arm.removeprefix("hostile_"), {})
+                mean[str(point)] = round(float(np.mean(list(change.values()))), 4)
+                worst[str(point)] = round(min(change.values()), 4)
+    for kind, pick in (("mean", min), ("worst", min)):
+        for point in points:
+            values = [by[str(point)] for by in result.get(kind, {}).values() if str(point) in by]
+            if values:
+                result.setdefault(f"least_{kind}", {})[str(point)] = pick(values)
+    return result
+
+
+def _forecasts_judged(
+    entries: Sequence[dict[str, Any]], by_label: dict[str, Space]
+) -> dict[str, Any]:
+    """Coverage and AUROC of failure by arm and number of measurements, failures, and CPU."""
+    coverage: dict[str, dict[str, dict[str, float]]] = {}
+    aurocs: dict[str, dict[str, list[float]]] = {}
+    wasted: dict[str, list[float]] = {}
+    suggest_ms: dict[str, float] = {}
+    for entry in entries:
+        arm, space = entry["arm"], by_label[entry["space"]]
+        for point in {point: None for run in entry.get("judged", ()) for point in run}:
+            runs = [run[point] for run in entry["judged"]]
+            covered = float(np.mean([run["coverage"] for run in runs]))
+            coverage.setdefault(arm, {}).setdefault(point, {})[space.label] = round(covered, 3)
+            told = [run["auroc_failure"] for run in runs if run["auroc_failure"] is not None]
+            if told:
+                aurocs.setdefault(arm, {}).setdefault(point, []).append(float(np.mean(told)))
+        failed = np.isinf(space.runtime_ms)
+        if arm in TUNED and failed.mean() >= _OFTEN_FAILING:
+            share = np.mean([failed[run[:_INFORMED_BUDGET]].mean() for run in entry["indices"]])
+            wasted.setdefault(arm, []).append(float(share))
+        if "suggest_ms" in entry and len(space.keys) >= _LARGE_SPACE:
+            suggest_ms[arm] = round(max(suggest_ms.get(arm, 0.0), entry["suggest_ms"]), 1)
+    low, high = _COVERED
+    return {
+        "coverage": {
+            arm: {
+                point: round(float(np.mean([low <= c <= high for c in by_space.values()])), 3)
+                for point, by_space in by_point.items()
+            }
+            for arm, by_point in coverage.items()
+        },
+        "coverage_spaces": coverage,
+        "auroc_failure": {
+            arm: {point: round(float(np.mean(values)), 4) for point, values in by_point.items()}
+            for arm, by_point in aurocs.items()
+        },
+        "failed_share": {arm: round(float(np.mean(shares)), 4) for arm, shares in wasted.items()},
+        "suggest_ms": suggest_ms,
+    }
 
 
 def _geometric_mean(values: Sequence[float]) -> float:
@@ -362,7 +585,7 @@ def main() -> None:
     if arguments.quick:
         chosen = [space for space in chosen if space.label in QUICK_SPACES]
         seeds, budget, jobs = 2, 50, 1  # each process reads all spaces
-    arms = [*OURS, *PER_SECOND, *PLAIN]
+    arms = [*TUNED, *PLAIN]
     if not arguments.without_kernel_tuner:
         import _kernel_tuner
 

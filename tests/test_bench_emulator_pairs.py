@@ -32,20 +32,19 @@ def test_the_quick_pairs_are_of_different_kinds() -> None:
     assert len({pair.kind for pair in emulator_pairs.quick_pairs()}) == 8
 
 
-def answered(pair: str, ratio: float | None, forecast_log2: float) -> Answer:
-    return Answer(pair, "made up", "RTX-3090", ratio, ("", ""), forecast_log2, 0.1)
+def answered(pair: str, ratio: float | None) -> Answer:
+    return Answer(pair, "made up", "RTX-3090", ratio, ("", ""))
 
 
 def test_close_reversed_and_missing_estimates_are_wrong() -> None:
     lines = [
-        answered("clear", 1.5, 1.0),
-        answered("close", 1.01, 0.0),
-        answered("reversed", 0.5, -1.0),
-        answered("not emulated", None, 0.5),
+        answered("clear", 1.5),
+        answered("close", 1.01),
+        answered("reversed", 0.5),
+        answered("not emulated", None),
     ]
     result = emulator_pairs.scores(lines)
     assert result["emulator_right"] == 0.25
-    assert result["forecaster_right"] == 0.5
     assert [line["pair"] for line in result["wrong"]] == ["close", "reversed", "not emulated"]
     assert result["by_kind"]["made up"]["pairs"] == 4
 

@@ -42,6 +42,7 @@ from kernelcast.types import (
     Forecast,
     Kernel,
     Query,
+    Usage,
 )
 
 PROBLEM = synthetic_problem()
@@ -166,6 +167,44 @@ def test_other_parameters_or_texts_that_were_not_published_are_other_kernels() -
     tuned = [kernel.model_copy(update={"source": SEED}) for kernel in (first, second)]
     pair = query(tuned[0]).model_copy(update={"anchor": tuned[1]})
     assert not consult(RooflineForecaster(), [pair])[0].objection
+
+
+class Partial(RooflineForecaster):
+    """Calls its favourite far faster, and cannot be read about anything else."""
+
+    def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
+        said = opinion((0.1, 0.1)).model_copy(
+            update={"distribution": Distribution.normal(3.0, 0.1), "usage": Usage(input_tokens=7)}
+        )
+        return [
+            said.model_copy(update={"unparsed": query.candidate.id != OTHER.id})
+            for query in queries
+        ]
+
+
+def test_both_directions_are_asked_if_neither_kernel_was_measured() -> None:
+    pair = query(OTHER).model_copy(update={"anchor_measured": False})
+    there, back = consult(Partial(), [pair, pair.swapped()])
+    assert there.distribution.mean() == pytest.approx(3.0, abs=0.01)
+    assert back.distribution.mean() == pytest.approx(-3.0, abs=0.01)
+    assert not there.unparsed
+    assert there.usage.input_tokens == 14
+    (measured,) = consult(Partial(), [pair.swapped().model_copy(update={"anchor_measured": True})])
+    assert measured.distribution.mean() == pytest.approx(3.0, abs=0.01)
+
+
+@given(st.lists(st.floats(-4, 4), min_size=2, max_size=2))
+def test_a_forecaster_that_always_says_the_same_tells_nothing_of_a_pair(means: list[float]) -> None:
+    said = opinion((0.1, 0.1)).model_copy(
+        update={
+            "distribution": Distribution.mixture(
+                [Distribution.normal(mean, 0.3) for mean in means], (1, 2)
+            )
+        }
+    )
+    pair = query(OTHER).model_copy(update={"anchor_measured": False})
+    (forecast,) = consult(Opinion(said), [pair])
+    assert forecast.distribution.mean() == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_search_asks_this_way(tmp_path: Path) -> None:

@@ -120,6 +120,7 @@ def test_forecast_by_a_model_tells_distribution_decision_and_cost(
     (tmp_path / "cand.cu").write_text(LOOP.replace("x[i] *= 2", "x[i] += x[i]"))
     with ScriptedServer(letters({letter: 1.0})) as server:
         asked = ["forecast", "ref.cu", "cand.cu", "--device", "H100", "--ask", "direct"]
+        asked += ["--reference-ms", "1"]
         asked += ["--base-url", server.base_url, "--model", "m"]
         shown = invoke(*asked, "--price-in", "10", "--price-out", "20")
         data = json.loads(invoke(*asked, "--json").stdout)
@@ -134,11 +135,33 @@ def test_forecast_by_a_model_tells_distribution_decision_and_cost(
     assert server.requests[0]["max_tokens"] == 1
 
 
+def test_a_model_is_asked_in_both_directions_if_neither_kernel_was_measured(tmp_path: Path) -> None:
+    """It says "far faster" whatever it is shown, which tells nothing."""
+    (tmp_path / "ref.cu").write_text(LOOP)
+    (tmp_path / "cand.cu").write_text(LOOP.replace("x[i] *= 2", "x[i] += x[i]"))
+    with ScriptedServer(letters({"M": 1.0})) as server:
+        asked = (
+            "--device",
+            "H100",
+            "--base-url",
+            server.base_url,
+            "--model",
+            "m",
+            "--ask",
+            "direct",
+        )
+        data = json.loads(invoke("forecast", "ref.cu", "cand.cu", *asked, "--json").stdout)
+    assert len(server.requests) == 2
+    assert data["usage"]["input_tokens"] == 200
+    assert data["bins"]["far faster"] == pytest.approx(data["bins"]["far slower"])
+
+
 def test_forecast_asks_as_it_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.cpp").write_text("int a;\n")
     (tmp_path / "b.cpp").write_text("int b = 1;\n")
     with ScriptedServer(Reply("no")) as server:
         asked = ["forecast", "a.cpp", "b.cpp", "--base-url", server.base_url, "--model", "m"]
+        asked += ["--reference-ms", "1"]
         told = invoke(
             *asked, "--samples", "2", "--bins", "paper", "--set", "forecaster.max_output_tokens=77"
         )
@@ -169,7 +192,7 @@ def test_forecast_tells_the_model_what_compiling_shows(tmp_path: Path) -> None:
     (tmp_path / "broken.cpp").write_text(source + "not C++")
     with ScriptedServer(letters({"I": 1.0})) as server:
         asked = ["--problem", "softmax", "--base-url", server.base_url, "--model", "m"]
-        asked += ["--ask", "direct"]
+        asked += ["--ask", "direct", "--reference-ms", "1"]
         same, other, broken = (
             invoke("forecast", "ref.cpp", f"{name}.cpp", *asked)
             for name in ("copy", "other", "broken")
@@ -227,7 +250,7 @@ def test_forecast_tells_where_nothing_like_it_is_known(tmp_path: Path) -> None:
     (tmp_path / "a.cpp").write_text(source)
     (tmp_path / "b.cpp").write_text(source.replace("float", "double"))
     asked = ("forecast", "a.cpp", "b.cpp")
-    assert "No measured kernel like these is known" in invoke(*asked).output
+    assert "Nothing like this was measured" in invoke(*asked).output
     assert json.loads(invoke(*asked, "--json").stdout)["is_prior"]
 
 

@@ -98,7 +98,7 @@ def test_a_folder_is_compiled_and_what_does_not_compile_is_last_and_not_advised(
     ]
     assert found["unlike_any_known"] == 1
     shown = invoke("rank", *at)
-    assert "No measured kernel like these is known" in shown.stdout
+    assert "Nothing like this was measured" in shown.stdout
     blind = told(*at, "--no-compile")
     assert "--no-compile" in blind["compiled"]
     assert all(each["p_ok"] > 0.0 for each in blind["order"])
@@ -175,7 +175,7 @@ def test_mistakes_are_told(arguments: tuple[str, ...], words: str) -> None:
 def test_a_model_ranks_and_is_asked_as_told() -> None:
     folder()
     with ScriptedServer(letters({"M": 1.0}), Reply("no")) as server:
-        at = ("k", "--base-url", server.base_url, "--model", "m")
+        at = ("k", "--base-url", server.base_url, "--model", "m", "--reference-ms", "1")
         found = told(*at, "--ask", "direct")
         told(*at, "--samples", "2", "--bins", "paper", "--set", "forecaster.max_output_tokens=77")
         wrong = invoke("rank", *at, "--set", "nonsense")

@@ -23,6 +23,7 @@ from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
 from kernelcast.canonical import canonical_parameters
 from kernelcast.dataset import Row, Rows
 from kernelcast.dataset.rows import STATUSES
+from kernelcast.dataset.tuning import cache_rows
 from kernelcast.errors import MissingExtra, SetupError
 from kernelcast.events import Measured
 from kernelcast.store import Store
@@ -375,9 +376,12 @@ def test_a_broken_cache_is_refused(tmp_path: Path) -> None:
     twice = tuner_cache(tmp_path / "twice.json", [cache_entry(1, 1.0), cache_entry(1, 2.0)])
     with pytest.raises(SetupError, match="holds a configuration twice"):
         dataset.import_kernel_tuner_cache(twice)
-    lacking = tuner_cache(tmp_path / "lacking.json", [{"time": 1.0}])
-    with pytest.raises(SetupError, match="is not a Kernel Tuner cache: it lacks 'block'"):
+    lacking = tuner_cache(tmp_path / "lacking.json", [{"block": 1}])
+    with pytest.raises(SetupError, match="is not a Kernel Tuner cache: it lacks 'time'"):
         dataset.import_kernel_tuner_cache(lacking)
+    ambiguous = published_cache(tmp_path / "ambiguous.json", {"16,row,major,1": {"time": 1.0}})
+    with pytest.raises(SetupError, match="lacks 'MWG', and its key holds 4 values for 3"):
+        dataset.import_kernel_tuner_cache(ambiguous)
     (tmp_path / "text.json").write_text("no")
     with pytest.raises(SetupError, match="cannot be read as JSON"):
         dataset.import_kernel_tuner_cache(tmp_path / "text.json")
@@ -385,6 +389,80 @@ def test_a_broken_cache_is_refused(tmp_path: Path) -> None:
         dataset.import_kernel_tuner_cache(
             tuner_cache(tmp_path / "c.json", ENTRIES), language="fortran"
         )
+
+
+def published_cache(path: Path, entries: dict[str, Any], **head: Any) -> Path:
+    """A cache as Kernel Tuner's authors publish them: the parameters are in the keys alone."""
+    content = {
+        "device_name": "NVIDIA RTX A4000",
+        "kernel_name": "gemm",
+        "problem_size": "4096",
+        "tune_params_keys": ["MWG", "layout", "pad"],
+        **head,
+        "cache": entries,
+    }
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+    return path
+
+
+PUBLISHED = {
+    "16,row,True": {"time": 4.0, "compile_time": 900.0},
+    "32,row,False": {"time": "2.0"},
+    "32,column,0.5": {"time": "InvalidConfig"},
+    "64,column,1e-3": {"time": 1.0, "times": [0.9, 1.1]},
+}
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        {},
+        {"tune_params": {"MWG": [16, 32, 64], "layout": ["row", "column"], "pad": [True, 0.5]}},
+        {"tune_params_keys": None, "tune_params": {"MWG": [], "layout": [], "pad": []}},
+    ],
+    ids=["names", "names and values", "values"],
+)
+def test_parameters_are_read_from_the_keys_of_a_published_cache(
+    tmp_path: Path, head: dict[str, Any]
+) -> None:
+    table = dataset.import_kernel_tuner_cache(
+        published_cache(tmp_path / "cache.json", PUBLISHED, **head)
+    )
+    dataset.check_rows(table)
+    rows = list(dataset.to_rows(table))
+    assert [json.loads(row.candidate_parameters or "") for row in rows] == [
+        {"MWG": 16, "layout": "row", "pad": True},
+        {"MWG": 32, "layout": "row", "pad": False},
+        {"MWG": 32, "layout": "column", "pad": 0.5},
+        {"MWG": 64, "layout": "column", "pad": 0.001},
+    ]
+    assert [row.status for row in rows] == ["ok", "ok", "compile_error", "ok"]
+    assert [row.runtime_s for row in rows] == pytest.approx([0.004, 0.002, None, 0.001])
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.booleans()),
+        min_size=1,
+        max_size=8,
+        unique_by=lambda values: tuple(map(str, values)),
+    ),
+    st.booleans(),
+)
+def test_keys_state_what_was_joined_into_them(
+    configurations: list[tuple[int, float, bool]], with_values: bool
+) -> None:
+    names = ("a", "b", "c")
+    cache: dict[str, Any] = {
+        "tune_params_keys": names,
+        "cache": {",".join(map(str, values)): {"time": 1.0} for values in configurations},
+    }
+    if with_values:
+        cache["tune_params"] = dict(zip(names, zip(*configurations, strict=True), strict=True))
+    common = {"source_url": "file", "problem": "tuned/p", "language": "cuda", "device": "d"}
+    wanted = [canonical_parameters(dict(zip(names, c, strict=True))) for c in configurations]
+    if len(set(wanted)) == len(wanted):
+        assert [row["candidate_parameters"] for row in cache_rows(cache, common)] == wanted
 
 
 def t4_result(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelcast.devices import catalogue, detect_cpu, find_device
+from kernelcast.devices import catalogue, detect_cpu, find_device, same_vendor
 from kernelcast.errors import SetupError
 
 
@@ -74,3 +74,21 @@ def test_finds_devices_by_name_and_lists_them() -> None:
     assert find_device("cpu") == detect_cpu()
     with pytest.raises(SetupError, match="cpu, A10, A100-PCIE-40GB"):
         find_device("H1000")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("NVIDIA A100-PCIE-40GB", "RTX-3090", True),
+        ("AMD Instinct MI250X", "W6600", True),
+        ("MI350X", "RTX 4090", False),
+        ("A6000", "AMD Radeon PRO W7800", False),
+        ("Intel Arc A770", "A100", False),
+        ("my accelerator", "A100", True),
+        (None, "MI50", True),
+    ],
+)
+def test_devices_of_two_vendors_are_told_apart_by_their_names(
+    one: str | None, other: str, same: bool
+) -> None:
+    assert same_vendor(one, other) == same_vendor(other, one) == same

@@ -143,6 +143,13 @@ def test_shift_moves_everything_by_delta(d: Distribution, delta: float, x: float
 
 
 @property_test
+@given(distributions(), log2_speedups)
+def test_the_mirror_image_is_that_of_the_inverse_speedup(d: Distribution, x: float) -> None:
+    assert d.mirrored().cdf(x) == pytest.approx(1.0 - d.cdf(-x))
+    assert d.mirrored().mean() == pytest.approx(-d.mean(), abs=1e-9)
+    assert d.mirrored().mirrored().knots == d.knots
+
+
 @given(distributions(), st.floats(0.1, 5.0), st.floats(0.0, 1.0))
 def test_widen_stretches_quantiles_about_the_median(
     d: Distribution, factor: float, p: float

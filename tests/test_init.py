@@ -21,10 +21,11 @@ PUBLIC = {
         Argument Attempt Audit Backend Bins Budget BudgetExceeded Callback Candidate Case
         Claim ComponentSpec DEFAULT_BINS Decision Device Distribution Event Evidence Failure
         FailureKind Farm Forecast Forecaster Job Kernel KernelcastError Loss Measurement
-        MissingExtra ModelError NoDevice Node Observation PAPER_BINS Parts Policy Problem
+        MissingExtra ModelError NoDevice Node Observation Outcome PAPER_BINS Parts Policy Problem
         ProblemError ProposalRequest Proposals Proposer Query Repair Resource Result Run
-        RunSpec Search SetupError Spend StaleLease State Store StoreError Strategy Template Timing
-        UnknownComponent Usage View bundled_problems load_problem
+        RunSpec RuntimeForecast Search SetupError Spend StaleLease State Store StoreError
+        Strategy Template Timing Trial Tuner UnknownComponent Usage View bundled_problems
+        load_problem
     """,
     "kernelcast.backends": """
         CppBackend CudaBackend OpenClBackend Recorded Recording ReplayBackend TritonBackend
@@ -34,10 +35,11 @@ PUBLIC = {
         kernel_id language_of read_kernel tokens
     """,
     "kernelcast.dataset": """
-        Anchor DESCRIBED Order Pool Row Rows SPLITS Split Status TRIED Trial Trials UNSTATED
+        Anchor DESCRIBED Order Pool Row Rows SPLITS SpaceFile Split Status TRIED Trial Trials
+        UNSTATED
         check_leaks check_rows concatenate describe device_group export_run folder_pool
         import_gpu_forecasters import_kernel_tuner_cache import_kernelbench import_t4 labels
-        matching open_pool open_replay open_trees problem_family problem_group read_rows
+        matching open_pool open_replay open_trees problem_family problem_group read_rows read_space
         recorded_trials recording rows_pool schema space_pool split_by template_pool to_rows
         to_table write_rows
     """,

@@ -400,6 +400,26 @@ def _track_l(result: Any) -> dict[str, Any]:
     return {"table": _table(columns, rows)}
 
 
+def _track_l_sources(result: Any) -> dict[str, Any]:
+    ways = ("nothing", "stepwise", "stored")
+    columns = {"source": "{name}", "kernels": "{kernels}", "failed": "{failed:.0%}"}
+    columns |= {f"AUROC of failure, {way}": f"{{auroc_{way}}}" for way in ways}
+    columns |= {"CRPS to all, stored": "{crps}", "to each step": "{step}", "ECE": "{ece}"}
+    rows = []
+    for name, scores in result["sources"].items():
+        stored = scores.get("stored", {})
+        shown = {"crps": "to_global_prior", "step": "to_step_prior", "ece": "ece"}
+        row = {
+            key: f"{stored[score]:.2f}" if score in stored else "" for key, score in shown.items()
+        }
+        for way in ways:
+            known = scores.get(way, {}).get("auroc_failure")
+            row[f"auroc_{way}"] = "" if known is None else f"{known:.2f}"
+        kernels, failed = scores["nothing"]["kernels"], scores["nothing"]["failed"]
+        rows.append({"name": name, "kernels": kernels, "failed": failed, **row})
+    return {"table": _table(columns, rows)}
+
+
 def _track_x(result: Any) -> dict[str, Any]:
     columns = {
         "set": "{name}",
@@ -499,6 +519,7 @@ _COMPUTED: dict[str, Callable[[Any], dict[str, Any]]] = {
     "emulator_online": _emulator_online,
     "top_share": _top_share,
     "track_l": _track_l,
+    "track_l_sources": _track_l_sources,
     "track_t": _track_t,
     "track_x": _track_x,
 }

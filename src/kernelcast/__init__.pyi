@@ -30,6 +30,10 @@ from kernelcast.search import Result as Result
 from kernelcast.search import Search as Search
 from kernelcast.state import State as State
 from kernelcast.store import Store as Store
+from kernelcast.tuner import Outcome as Outcome
+from kernelcast.tuner import RuntimeForecast as RuntimeForecast
+from kernelcast.tuner import Trial as Trial
+from kernelcast.tuner import Tuner as Tuner
 from kernelcast.types import Argument as Argument
 from kernelcast.types import Attempt as Attempt
 from kernelcast.types import Audit as Audit

@@ -3,6 +3,10 @@
 Every caller asks through `consult`, so that no forecast contradicts what is known: a kernel that
 does not compile or is wrong when it is emulated fails, a kernel that compiles has no compile error,
 and a kernel is as fast as itself. A certain outcome is not asked for, which saves its price.
+
+Nor does a forecast contradict another one. If neither kernel of a pair was measured, a forecaster
+is asked in both directions, and the forecast is the mean of its answer and of the mirror image of
+the other: the forecast of the swapped pair is the mirror image.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from collections.abc import Sequence
 from kernelcast.canonical import canonical_source
 from kernelcast.distribution import Distribution
 from kernelcast.protocols import Forecaster
-from kernelcast.types import SMALLEST_CLAIM_LOG2, Forecast, Query
+from kernelcast.types import SMALLEST_CLAIM_LOG2, Forecast, Query, Usage
 
 # The whole band lies below the smallest speedup that may be claimed.
 _TIE_STD_LOG2 = SMALLEST_CLAIM_LOG2 / 5.0
@@ -25,15 +29,55 @@ def consult(forecaster: Forecaster, queries: Sequence[Query]) -> list[Forecast]:
     """Return one forecast per query, in order, consistent with what is known of the kernels."""
     known = [_certain(query, forecaster.name) for query in queries]
     uncertain = [query for query, certain in zip(queries, known, strict=True) if certain is None]
-    answers = iter(forecaster.forecast(uncertain) if uncertain else ())
+    answers = iter(_both_ways(forecaster, uncertain))
     return [
         next(answers).conditioned_on(query.evidence) if certain is None else certain
         for query, certain in zip(queries, known, strict=True)
     ]
 
 
+def _both_ways(forecaster: Forecaster, queries: Sequence[Query]) -> list[Forecast]:
+    """Ask about each pair, in both directions if neither kernel was measured."""
+    answers = _ask(forecaster, queries)
+    pairs = [query.swapped() for query in queries if not query.anchor_measured]
+    opposites = iter(_ask(forecaster, pairs))
+    return [
+        answer if query.anchor_measured else _coherent(answer, next(opposites))
+        for query, answer in zip(queries, answers, strict=True)
+    ]
+
+
+def _ask(forecaster: Forecaster, queries: Sequence[Query]) -> list[Forecast]:
+    # A forecaster that asks others must not turn the pair around again.
+    asked = [
+        query if query.anchor_measured else query.model_copy(update={"anchor_measured": True})
+        for query in queries
+    ]
+    return forecaster.forecast(asked) if asked else []
+
+
+def _coherent(answer: Forecast, opposite: Forecast) -> Forecast:
+    """Return the answer to a question about a pair, given the answer to the swapped one."""
+    # An answer that could not be read counts only if both could not.
+    weights = [0.0 if one.unparsed else 1.0 for one in (answer, opposite)]
+    density = Distribution.mixture(
+        [answer.distribution, opposite.distribution.mirrored()], weights if any(weights) else (1, 1)
+    )
+    return answer.model_copy(
+        update={
+            "distribution": density,
+            "unparsed": answer.unparsed and opposite.unparsed,
+            "is_prior": answer.is_prior or opposite.is_prior,
+            "usage": Usage.total([answer.usage, opposite.usage]),
+        }
+    )
+
+
 def _certain(query: Query, forecaster: str) -> Forecast | None:
-    """Return the forecast for a kernel that evidence refutes or that is the anchor itself."""
+    """Return the forecast for a kernel that evidence refutes or that is the anchor itself.
+
+    An anchor is known to run: it was measured, or it is what a user replaces.
+    """
     evidence = query.evidence
     failure = evidence.failure if evidence is not None else None
     if failure is None and not _is_same(query):

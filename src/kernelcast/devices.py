@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import tomllib
 from functools import cache
 from importlib.resources import files
@@ -30,6 +31,11 @@ _BASELINE = (8, "128-bit vectors, one multiply and one add unit")
 _BANDWIDTH_PER_CORE_BYTES_S = 10e9
 _BANDWIDTH_LIMIT_BYTES_S = 200e9
 _FALLBACK_CLOCK_HZ = 2e9
+_VENDOR_WORDS = {
+    "nvidia": "nvidia|geforce|quadro|tesla|titan|rtx|gtx",
+    "amd": r"amd|radeon|instinct|mi\d+\w?",
+    "intel": "intel|arc|xeon",
+}
 
 
 def detect_cpu() -> Device:
@@ -128,6 +134,27 @@ def find_device(name: str) -> Device:
     if not matches:
         raise SetupError(f"unknown device {name!r}; known: cpu, {', '.join(sorted(known))}")
     return known[matches[0]]
+
+
+def same_vendor(device: str | None, other: str | None) -> bool:
+    """Return False if both devices are known by their names, and are of two vendors."""
+    vendors = {_vendor(name) for name in (device, other) if name is not None} - {None}
+    return len(vendors) < 2
+
+
+@cache
+def _vendor(device: str) -> str | None:
+    """Return the vendor that a name states, or the catalogue's; None if neither knows it."""
+    words = set(re.findall(r"[a-z0-9]+", device.lower()))
+    for vendor, pattern in _VENDOR_WORDS.items():
+        if any(re.fullmatch(pattern, word) for word in words):
+            return vendor
+    for name, known in catalogue().items():
+        # The word of a name that has a digit is the model: A100 of A100-PCIE-40GB.
+        model = re.search(r"[a-z]*\d+[a-z]*", name.lower())
+        if model is not None and model[0] in words:
+            return "amd" if known.target.startswith("gfx") else "nvidia"
+    return None
 
 
 def roofline_s(problem: Problem, device: Device) -> float | None:

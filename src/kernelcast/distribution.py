@@ -270,6 +270,13 @@ class Distribution(BaseModel):
         knots = tuple(knot + delta for knot in self.knots)
         return Distribution(knots=knots, cdf_values=self.cdf_values)
 
+    def mirrored(self) -> "Distribution":
+        """Return the distribution of the inverse speedup: that of the anchor over the candidate."""
+        knots = tuple(-knot for knot in reversed(self.knots))
+        return Distribution(
+            knots=knots, cdf_values=tuple(1.0 - value for value in reversed(self.cdf_values))
+        )
+
     def widen(self, factor: float) -> "Distribution":
         """Return the distribution stretched about its median by `factor` (above 1: less sure)."""
         if not factor > 0.0:

@@ -41,6 +41,12 @@ class RunSpec(Record):
     reuse: bool = True
     components: Mapping[str, ComponentSpec] = {}
 
+    @property
+    def writer(self) -> str:
+        """What writes the kernels of the run: the proposer's model, or the proposer itself."""
+        proposer = self.components.get("proposer")
+        return "" if proposer is None else str(proposer.options.get("model", proposer.name))
+
 
 class CalibrationRecord(Record):
     """One forecast compared with its outcome.
@@ -71,6 +77,8 @@ class RunStarted(Record):
     device: Device
     seed_kernel_id: str
     budget: Budget
+    recalled: Mapping[str, int] = {}
+    """Earlier runs that the forecaster remembers, and how many measurements of each."""
 
 
 class BudgetChanged(Record):

@@ -309,7 +309,7 @@ class Measuring:
                 pending.candidate.forecast, measurement, blind=pending.audit
             )
             event = event.model_copy(update={"calibration": calibration})
-        observation = observation_of(kernel, event, self._journal.state)
+        observation = observation_of(kernel, event, self._journal.state, self._journal.spec.writer)
         self._journal.stage([*before, event])
         if purpose != "reference":
             # A confirmation too: the first measurement may have been too high by chance.

@@ -31,6 +31,7 @@ DEFAULT_PARTS: Mapping[plugins.Kind, str] = {
 }
 KINDS: tuple[plugins.Kind, ...] = get_args(plugins.Kind)
 _RUN_KEYS = ("seed", "inspect", "reuse")
+_GPU_BACKENDS = frozenset({"cuda", "triton"})
 KEYS = ("problem", *_RUN_KEYS, "budget", "store", "name", *KINDS)
 """First words of the keys that state a run."""
 _FORECASTER_ONLY = ("ask", "samples", "bins")
@@ -116,8 +117,10 @@ def read_run(
         kind: part_spec(kind, tables.get(kind, {}), model, {"name": default, **file.get(kind, {})})
         for kind, default in defaults.items()
     }
+    # A GPU's compilers and emulator leave the device alone. On a CPU they would disturb its times.
+    stated = {"inspect": components["backend"].name in _GPU_BACKENDS} | merged
     try:
-        spec = RunSpec(components=components, **{k: merged[k] for k in _RUN_KEYS if k in merged})
+        spec = RunSpec(components=components, **{k: stated[k] for k in _RUN_KEYS if k in stated})
     except ValidationError as error:
         raise SetupError(_first_error(error)) from error
     budget = read_budget({"budget": merged.get("budget", {})})

@@ -377,4 +377,4 @@ def _expected_improvement(candidate: Candidate, view: View) -> float:
     forecast = candidate.forecast
     if forecast is None:
         return math.inf
-    return forecast.p_ok * forecast.against_reference().expected_improvement(_threshold(view))
+    return forecast.gain(_threshold(view))

@@ -26,6 +26,7 @@ from kernelcast.types import (
     Measurement,
     Node,
     Observation,
+    PastRun,
     Problem,
     ProposalRequest,
     Proposals,
@@ -92,6 +93,14 @@ class Forecaster(Concurrent, Protocol):
 
     def learn(self, observations: Sequence[Observation]) -> None:
         """Learn from measurements, in the order they were made; each is passed exactly once."""
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A forecaster that also learns from earlier runs of the store, before its own begins."""
+
+    def remember(self, runs: Sequence[PastRun]) -> None:
+        """Learn from other runs, the earliest first; it is called once at most."""
 
 
 @runtime_checkable

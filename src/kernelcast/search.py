@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,8 @@ from kernelcast.events import Event, RunSpec
 from kernelcast.journal import Journal
 from kernelcast.measuring import Measuring
 from kernelcast.parts import Parts, read_run
-from kernelcast.protocols import Callback
+from kernelcast.protocols import Callback, Remembering
+from kernelcast.recall import past_runs, recallable
 from kernelcast.run import Run
 from kernelcast.state import State
 from kernelcast.store import DEFAULT_STORE, Store
@@ -151,6 +152,7 @@ class Search:
         search._journal.run = run
         search._measuring.adopt()
         search._close_entries()
+        search._remember(started.recalled)
         search._thinking.learn_history()
         return search
 
@@ -169,16 +171,25 @@ class Search:
         self._journal.run = self.store.create_run(self.name)
         source, language = self.problem.seed_source, self.problem.language
         seed = Kernel(id=kernel_id(source, language), language=language, source=source)
+        recalled: dict[str, int] = {}
+        if isinstance(self.parts.forecaster, Remembering):
+            recalled = recallable(self.store, self.parts.farm.device.id, language)
         started = events.RunStarted(
             spec=self.spec,
             problem=self.problem,
             device=self.parts.farm.device,
             seed_kernel_id=seed.id,
             budget=budget,
+            recalled=recalled,
         )
         self._journal.stage([started], [seed])
         self._journal.commit()
         self.log.hold()
+        self._remember(recalled)
+
+    def _remember(self, recalled: Mapping[str, int]) -> None:
+        if recalled and isinstance(self.parts.forecaster, Remembering):
+            self.parts.forecaster.remember(past_runs(self.store, recalled))
 
     @property
     def log(self) -> Run:

@@ -260,6 +260,7 @@ class Thinking:
             problem=self._journal.problem,
             device=self._parts.farm.device,
             candidate=kernel,
+            writer=self._journal.spec.writer,
             anchor=self._journal.kernel(anchor.kernel_id),
             anchor_log2_speedup=anchor.log2_speedup,
             anchor_runtime_s=self._journal.runtime_s(anchor.log2_speedup),
@@ -353,13 +354,13 @@ class Thinking:
     def learn_history(self) -> None:
         """Teach the forecaster every measurement of the run again, as it was at that time."""
         state = State()
-        here = self._parts.farm.device.id
+        here, writer = self._parts.farm.device.id, self._journal.spec.writer
         observations = []
         for event in self._journal.log.events():
             if isinstance(event, events.Measured) and event.purpose != "reference":
                 kernel = self._journal.kernel(event.measurement.kernel_id)
                 if event.measurement.device_id == here:
-                    observations.append(observation_of(kernel, event, state))
+                    observations.append(observation_of(kernel, event, state, writer))
             state.apply(event)
         if observations:
             self._parts.forecaster.learn(observations)
@@ -379,14 +380,17 @@ def pending_of(event: events.Measured, state: State) -> Pending | None:
     return state.pending.get(key) if event.purpose == "search" else None
 
 
-def observation_of(kernel: Kernel, event: events.Measured, state: State) -> types.Observation:
+def observation_of(
+    kernel: Kernel, event: events.Measured, state: State, writer: str
+) -> types.Observation:
     """Return what a forecaster learns from an event that follows this state."""
     pending = pending_of(event, state)
     if pending is None:
-        return types.Observation(kernel=kernel, measurement=event.measurement)
+        return types.Observation(kernel=kernel, measurement=event.measurement, writer=writer)
     return types.Observation(
         kernel=kernel,
         measurement=event.measurement,
+        writer=writer,
         evidence=pending.candidate.evidence,
         forecast=pending.candidate.forecast,
         chosen=pending.chosen,

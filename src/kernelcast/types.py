@@ -25,6 +25,7 @@ _NUMBER = re.compile(r"[-+]?(?:0x[0-9a-f]+|\d+(?:\.\d*)?(?:e[-+]?\d+)?)", re.I)
 Language = Literal["cpp", "opencl", "cuda", "hip", "triton", "python"]
 Parameters = Mapping[str, int | float | str]
 SMALLEST_CLAIM_LOG2 = math.log2(1.01)  # no kernel is called faster for less than 1%
+UNSTATED_ENTRY = "unstated"  # of a problem that is known by its kernels alone
 
 
 class Record(BaseModel):
@@ -95,7 +96,7 @@ class Tolerance(Record):
 class Template(Record):
     """A source with macros, and the finite space of their values."""
 
-    source: str
+    source: str = ""
     parameters: Mapping[str, tuple[int | float | str, ...]]
     constraints: tuple[str, ...] = ()
 
@@ -153,7 +154,7 @@ class Problem(Record):
             family=family,
             summary=summary,
             language=language,
-            entry="unstated",
+            entry=UNSTATED_ENTRY,
             dimensions=(),
             arguments=(),
             cases=(Case(name="unstated", dimensions={}),),
@@ -624,6 +625,14 @@ class Forecast(Record):
         """Return the probability that the kernel runs and exceeds this against the reference."""
         return self.p_ok * self.against_reference().probability_above(log2_speedup)
 
+    def gain(self, over_log2: float) -> float:
+        """Return the expected log2 speedup beyond a level, which is 0 if the kernel fails.
+
+        It is the one score by which kernels are chosen: policies take the level of the best so far,
+        and a ranking takes the level that one kernel of the pool is expected to exceed.
+        """
+        return self.p_ok * self.against_reference().expected_improvement(over_log2)
+
 
 class Decision(Record):
     """The action on a candidate, with its score and reason."""
@@ -754,33 +763,59 @@ class Loss(Record):
 class Observation(Record):
     """One measured kernel for a forecaster to learn; a later one of the same kernel replaces it.
 
-    `forecast`: the one when it was chosen. `chosen`: the probability of that choice, below 1 for
-    audits, which are drawn whatever their forecast.
+    `writer`: what wrote it, such as the name of a model; empty if unknown. `forecast`: the one when
+    it was chosen. `chosen`: the probability of that choice, below 1 for audits, which are drawn
+    whatever their forecast.
     """
 
     kernel: Kernel
     measurement: Measurement
+    writer: str = ""
     evidence: Evidence | None = None
     forecast: Forecast | None = None
     chosen: float = 1.0
 
 
-class Query(Record):
-    """One question to a forecaster: a candidate against a measured anchor.
+class PastRun(Record):
+    """What another run measured on this device, in the order in which it did."""
 
+    problem: Problem
+    device: Device
+    observations: tuple[Observation, ...]
+
+
+class Query(Record):
+    """One question to a forecaster: a candidate against an anchor.
+
+    `anchor_measured`: False if neither kernel was measured, so that each may stand for the anchor.
+    `writer`: what wrote the candidate, such as the name of a model; empty if unknown.
     `incumbent_log2`: the speed that a new best must exceed, if known.
     """
 
     problem: Problem
     device: Device
     candidate: Kernel
+    writer: str = ""
     anchor: Kernel
     anchor_log2_speedup: float
     anchor_runtime_s: float
+    anchor_measured: bool = True
     evidence: Evidence | None = None
     anchor_evidence: Evidence | None = None
     incumbent_log2: float | None = None
     claim: Claim = Claim()
+
+    def swapped(self) -> Query:
+        """Return the question with candidate and anchor exchanged."""
+        return self.model_copy(
+            update={
+                "candidate": self.anchor,
+                "anchor": self.candidate,
+                "evidence": self.anchor_evidence,
+                "anchor_evidence": self.evidence,
+                "claim": Claim(),
+            }
+        )
 
 
 class ProposalRequest(Record):

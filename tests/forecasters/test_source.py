@@ -17,13 +17,14 @@ from kernelcast.forecasters._features import SearchHistory
 from kernelcast.forecasters._source import SHIPPED, SourceForecaster, SourceModel
 from kernelcast.protocols import Forecaster
 from kernelcast.testing import (
+    FAKE_DEVICE,
     ForecasterContract,
     SyntheticBackend,
     make_kernel,
     make_query,
     synthetic_problem,
 )
-from kernelcast.types import Failure, FailureKind, Kernel, Observation, Query
+from kernelcast.types import Failure, FailureKind, Kernel, Observation, PastRun, Query
 
 PROBLEM = synthetic_problem()
 FASTER = "import torch\n\ndef run(x):\n    return torch.compile(lambda y: y * 2)(x)\n"
@@ -74,7 +75,9 @@ def test_a_run_of_failures_raises_the_fear_of_failure() -> None:
 
 def test_strange_words_draw_a_forecast_towards_the_usual() -> None:
     strange = " + ".join(f"unheard_of_{n}" for n in range(60))
-    queries = [make_query(text(FASTER)), make_query(text(f"def run(x):\n    return {strange}\n"))]
+    words = "\n".join(filter(str.isidentifier, SourceModel.load().header.vocabulary))
+    usual = Kernel(id="a", language="cuda", source=words)
+    queries = [make_query(usual), make_query(text(f"def run(x):\n    return {strange}\n"))]
     sure = np.eye(13)[[0, 0]]
     known, unknown = SourceForecaster()._doubted(sure, queries)
     assert known[0] == 1.0
@@ -104,6 +107,24 @@ def test_the_order_of_a_pool_does_not_depend_on_the_order_of_asking() -> None:
     backwards = SourceForecaster().forecast(queries[::-1])
     for one, other in zip(forwards, backwards[::-1], strict=True):
         assert one.distribution.mean() == pytest.approx(other.distribution.mean())
+
+
+def test_earlier_runs_of_a_careless_writer_are_remembered() -> None:
+    broken = [failed(text(f"{FASTER}\nz = {n}\n")) for n in range(8)]
+    written = tuple(each.model_copy(update={"writer": "careless"}) for each in broken)
+    past = PastRun(problem=PROBLEM, device=FAKE_DEVICE, observations=written)
+    fresh, taught = SourceForecaster(), SourceForecaster()
+    taught.remember([past])
+    query = make_query(text(FASTER)).model_copy(update={"writer": "careless"})
+    (before,), (after,) = fresh.forecast([query]), taught.forecast([query])
+    assert after.p_ok < before.p_ok - 0.2
+    assert after.is_prior, "other problems are not this one"
+
+
+def test_text_that_is_not_python_is_sure_to_fail() -> None:
+    (forecast,) = SourceForecaster().forecast([make_query(text("def run(x:\n    return x\n"))])
+    assert forecast.p_ok < 0.05
+    assert "not Python" in forecast.rationale
 
 
 def test_a_missing_or_foreign_file_names_the_fix(tmp_path: Path) -> None:

@@ -171,14 +171,24 @@ def test_estimates_help_a_cold_search() -> None:
     assert truth[chosen].min() < np.mean([truth[each].min() for each in cold])
 
 
-def test_a_cold_forecaster_chooses_too_while_estimates_lead_nowhere() -> None:
-    first_when_cold = SpaceForecaster(POOL).choose()
-    alike = np.zeros(len(POOL))
-    by_estimates = search(SpaceForecaster(POOL, [estimates(0.0)]), alike, 8)
-    by_a_device = search(SpaceForecaster(POOL, [sibling(0.0)]), alike, 8)
-    assert by_estimates[:4] == by_a_device[:4]
-    assert first_when_cold in by_estimates
-    assert first_when_cold not in by_a_device
+@pytest.mark.parametrize("kind", ["permuted", "reversed"])
+def test_siblings_that_mislead_are_dropped_within_ten_measurements(kind: str) -> None:
+    truth = times()
+    order = np.random.default_rng(3).permutation(len(truth))
+    table = truth[order] if kind == "permuted" else truth.max() - truth
+    failed = np.zeros(len(truth), dtype=bool)
+    forecaster = SpaceForecaster(POOL, [Sibling("a", table, failed), Sibling("b", table, failed)])
+    chosen = search(forecaster, truth, 10)
+    assert not forecaster.trusts_siblings
+    chosen += search(forecaster, truth, 20)
+    assert truth[chosen].min() == pytest.approx(truth.min(), abs=0.1)
+
+
+def test_siblings_that_help_are_trusted() -> None:
+    forecaster = SpaceForecaster(POOL, [sibling(0.2), sibling(-0.2)])
+    search(forecaster, times(), 10)
+    assert forecaster.trusts_siblings
+    assert not SpaceForecaster(POOL).trusts_siblings
 
 
 def test_measured_times_of_the_vendor_are_believed_before_estimates() -> None:

@@ -204,3 +204,17 @@ def test_a_configuration_that_no_other_device_has_run_is_guessed_from_near_ones(
     guessed, speedups = zip(*pairs, strict=True)
     assert np.corrcoef(guessed, speedups)[0, 1] > 0.7
     assert all("on other" not in forecast.rationale for forecast in forecasts)
+
+
+def test_another_device_that_misleads_is_dropped() -> None:
+    (right,) = table(400)
+    wrong = DeviceTimes("liar", {key: time and -time for key, time in right.log2_runtime.items()})
+    misled, cold = TunedForecaster(lambda *_: [wrong]), TunedForecaster()
+    for forecaster in (misled, cold):
+        forecaster.learn(observations()[:60])
+    actual = [lesson.measurement.log2_speedup or math.nan for lesson in observations()[60:][:12]]
+    errors = [
+        np.nanmean(np.abs(np.array(medians(ask(forecaster, 60))) - actual))
+        for forecaster in (misled, cold)
+    ]
+    assert errors[0] < 1.3 * errors[1]

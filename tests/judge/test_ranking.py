@@ -53,12 +53,12 @@ pools = st.lists(
 
 
 @given(pools)
-def test_chances_sum_to_one_and_fall_down_the_list(pool: list[Forecast]) -> None:
+def test_chances_sum_to_one_and_gains_fall_down_the_list(pool: list[Forecast]) -> None:
     members = ranking(*pool).members
-    chances = [each.chance for each in members]
-    assert sorted(chances, reverse=True) == chances
+    gains = [member.gain for member in members if not member.is_ruled_out]
+    assert sorted(gains, reverse=True) == gains
     if any(each.p_ok > 1e-9 for each in pool):
-        assert sum(chances) == pytest.approx(1.0)
+        assert sum(member.chance for member in members) == pytest.approx(1.0)
 
 
 @given(pools, st.floats(0.01, 0.99))

@@ -17,10 +17,12 @@ from .conftest import search_rows
 
 
 def test_shipping_writes_a_model_and_its_card(tmp_path: Path) -> None:
-    card = ship_model.ship(dataset.to_table(search_rows(12, 8)), tmp_path)
+    scores = {"kernels": 96, "failed": 0.25, "auroc_failure": 0.8125}
+    judged = {"sources": {"made": dict.fromkeys(("nothing", "stepwise", "stored"), scores)}}
+    card = ship_model.ship(dataset.to_table(search_rows(12, 8)), tmp_path, judged)
     assert SourceModel.load(tmp_path / SHIPPED).header.trained_on == "made (96)"
     assert (tmp_path / "card.md").read_text() == card
-    for expected in ("| made | MIT | 96 |", "tools/ship_model.py", "must not be trusted", "GPU"):
+    for expected in ("| made | MIT | 96 |", "tools/ship_model.py", "must not be trusted", "0.812"):
         assert expected in card
 
 

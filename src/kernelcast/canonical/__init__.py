@@ -45,7 +45,7 @@ _ENDINGS: Mapping[str, Language] = {
     ".cl": "opencl",
     ".py": "triton",
 }
-_SOURCES_KEPT = 2048
+_SOURCES_KEPT = 8192
 
 
 def language_of(path: PurePath) -> Language | None:

@@ -70,11 +70,9 @@ def reduce_python(source: str, entry: str | None = None) -> str:
     cleaned = _cleaned(source)
     try:
         tree = _tidied(cleaned)
-        imports = _imports(tree)
+        imports = imported_names(tree)
         roots = _roots(tree, entry, imports)
-        for _ in range(_MOST_ROUNDS):
-            if not _prune(tree, roots, imports):
-                break
+        _prune_all(tree, roots, imports)
         exported, sources = _reduce_embedded(tree, imports)
         _Names(tree, roots or frozenset(), exported).visit(tree)
         text = ast.unparse(tree) + "\n"
@@ -83,6 +81,30 @@ def reduce_python(source: str, entry: str | None = None) -> str:
     for mark, embedded in sources.items():
         text = text.replace(repr(mark), embedded)
     return text
+
+
+def reachable_tree(
+    source: str, entry: str | None, *, without: Collection[str] = ()
+) -> tuple[ast.Module, bool]:
+    """The syntax tree of what the entry reaches, and whether the module has an entry.
+
+    Raises:
+        SyntaxError: It is not Python. So do ValueError, RecursionError and MemoryError.
+    """
+    tree = _tidied(_cleaned(source))
+    imports = imported_names(tree)
+    roots = _roots(tree, entry, imports)
+    _prune_all(tree, None if roots is None else roots.difference(without), imports)
+    return tree, roots is not None
+
+
+def embedded_sources(tree: ast.AST) -> list[str]:
+    """The C++ in the strings of a module."""
+    return [
+        node.value
+        for node in _nodes(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _is_c(node.value)
+    ]
 
 
 def numbered_python(source: str) -> str:
@@ -186,7 +208,7 @@ def _statements(part: ast.AST) -> list[ast.AST]:
     return nodes
 
 
-def _imports(tree: ast.AST) -> dict[str, str]:
+def imported_names(tree: ast.AST) -> dict[str, str]:
     """The names that imports bind, with the paths of what they stand for."""
     paths: dict[str, str] = {}
     for node in _statements(tree):
@@ -313,6 +335,12 @@ def _declared(statement: ast.stmt, imports: Collection[str]) -> set[str]:
                 case ast.Attribute(attr=name) if _is_literal(value):
                     return {name, _ANY} if _root_name(target) not in imports else set()
     return set()
+
+
+def _prune_all(tree: ast.Module, roots: frozenset[str] | None, imports: Collection[str]) -> None:
+    for _ in range(_MOST_ROUNDS):
+        if not _prune(tree, roots, imports):
+            break
 
 
 def _prune(tree: ast.Module, roots: frozenset[str] | None, imports: Collection[str]) -> bool:
@@ -450,7 +478,7 @@ class _Names:
         self._survey(tree)
         self.imports: dict[str, str] = {}
         claimed: dict[str, str] = {}
-        for local, path in _imports(tree).items():
+        for local, path in imported_names(tree).items():
             wanted = _ALIASES.get(path, path.rpartition(".")[2])
             if wanted in self.words.members and claimed.setdefault(wanted, path) == path:
                 self.imports[local] = wanted

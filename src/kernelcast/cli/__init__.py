@@ -22,7 +22,7 @@ COMMANDS = {
     "init": "Make a problem FOLDER that runs, to be changed into your own.",
     "inspect": "Say what KERNEL (a .cu or Triton file) does on a GPU, without one.",
     "ls": "List the runs of the store, the latest last: problem, best, what was spent, and state.",
-    "rank": "Order the kernels of POOL by their chance to be the fastest, and say how many to "
+    "rank": "Order the kernels of POOL by what measuring each promises, and say how many to "
     "measure.",
     "replay": "Compare policies on what was recorded (ROWS, a Parquet file): no hardware is "
     "touched.",
@@ -30,6 +30,8 @@ COMMANDS = {
     "search": "Search a faster kernel for PROBLEM (a bundled name or a folder).",
     "show": "Show where a RUN stands and what it found.",
     "train": "Train the forecaster of written kernels on ROWS (Parquet files of measured kernels).",
+    "tune": "Say which configurations of CACHE to measure next, what they may gain, and when to "
+    "stop.",
 }
 """For each command its line in `kernelcast --help`."""
 _ELSEWHERE = {

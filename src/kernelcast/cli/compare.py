@@ -57,7 +57,11 @@ _VARIED: tuple[plugins.Kind, ...] = ("policy", "strategy", "forecaster", "propos
 @option("--seeds", "Runs per arm.", POSITIVE, ADVISED_SEEDS)
 @option("--measurements -n", "Measurements per run, the same for all arms.", POSITIVE, 40)
 @part_options
-@option("--inspect", "Compile every candidate before it is forecast.", bool)
+@option(
+    "--inspect/--no-inspect",
+    "Compile every candidate before it is forecast.  [default: yes for a GPU's languages]",
+    bool,
+)
 @option(
     "--device-usd-per-hour",
     "Price of the device per hour, for the table of total cost.",

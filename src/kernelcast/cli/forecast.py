@@ -97,6 +97,7 @@ def forecast(
     the device is installed, and the forecaster is told what that shows. For an NVIDIA GPU, kernels
     of a --problem are emulated on this CPU, which shows wrong ones and estimates both times. What
     is certain needs no forecaster: a kernel that does not compile fails, and a copy is a tie.
+    Without --reference-ms a model is asked in both directions, and so twice.
     P(faster) is the chance of more than 1%, below which no measurement is called faster either.
     """
     anchor, rival = read_kernel(reference), read_kernel(candidate)
@@ -193,6 +194,7 @@ def ask(
             anchor=pool.reference,
             anchor_log2_speedup=0.0,
             anchor_runtime_s=pool.reference_s,
+            anchor_measured=bool(pool.known) or not math.isnan(pool.reference_s),
             evidence=evidence.get(kernel.id),
             anchor_evidence=evidence.get(pool.reference.id),
         )

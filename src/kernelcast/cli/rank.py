@@ -46,6 +46,11 @@ _KEYS = ("seed", "forecaster", "backend", "policy", "strategy", "farm")
 @option("--reference", "Kernel that a folder's kernels are compared with.", EXISTING_FILE)
 @option("--problem", "Problem they solve (name or folder); of rows, part of its name.")
 @option("--device backend__device", "Device to rank for (default: the file's, or this CPU).")
+@option(
+    "--reference-ms",
+    "Measured time of a folder's reference, if known.",
+    click.FloatRange(min=0, min_open=True),
+)
 @option("--history", "Rows of the same problem on other devices (Parquet).", EXISTING_FILE)
 @option(
     "--restrict",
@@ -83,11 +88,12 @@ def rank(
     no_compile: bool,
     measure: bool,
     measurements: int | None,
+    reference_ms: float | None,
     store: str,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Order the kernels of POOL by their chance to be the fastest, and say how many to measure.
+    """Order the kernels of POOL by what measuring each promises, and say how many to measure.
 
     \b
     POOL is one of
@@ -115,6 +121,8 @@ def rank(
     rows = [str(file) for file in (options.pop("history"), path) if str(file).endswith(".parquet")]
     described = {key: options.pop(key) for key in ("problem", "reference", "restrict", "language")}
     pool = _read_pool(path, device, **described)
+    if reference_ms is not None:
+        pool = replace(pool, reference_s=reference_ms / 1e3)
     if measure and not pool.problem.arguments:
         raise SetupError(
             f"{pool.problem.name!r} cannot be measured here, its inputs are not stated: "

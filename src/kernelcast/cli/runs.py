@@ -65,8 +65,9 @@ from kernelcast.types import Budget, Kernel
 )
 @option("--seed", "Seed of all choices.  [default: 0]", int)
 @option(
-    "--inspect",
-    "Compile every candidate before it is forecast; for an NVIDIA GPU, emulate it too.",
+    "--inspect/--no-inspect",
+    "Compile every candidate before it is forecast; for an NVIDIA GPU, emulate it too.  "
+    "[default: yes for a GPU's languages]",
     bool,
 )
 @option(

@@ -9,7 +9,15 @@ from kernelcast.dataset.histories import open_trees
 from kernelcast.dataset.kernelbench import import_kernelbench
 from kernelcast.dataset.keys import device_group, problem_family, problem_group
 from kernelcast.dataset.paper import import_gpu_forecasters
-from kernelcast.dataset.pools import Pool, folder_pool, rows_pool, space_pool, template_pool
+from kernelcast.dataset.pools import (
+    Pool,
+    SpaceFile,
+    folder_pool,
+    read_space,
+    rows_pool,
+    space_pool,
+    template_pool,
+)
 from kernelcast.dataset.recordings import open_pool, open_replay, recording
 from kernelcast.dataset.rows import (
     DESCRIBED,
@@ -43,6 +51,7 @@ __all__ = [
     "Pool",
     "Row",
     "Rows",
+    "SpaceFile",
     "Split",
     "Status",
     "Trial",
@@ -66,6 +75,7 @@ __all__ = [
     "problem_family",
     "problem_group",
     "read_rows",
+    "read_space",
     "recorded_trials",
     "recording",
     "rows_pool",

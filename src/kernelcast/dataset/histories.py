@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 
-from kernelcast.dataset.keys import device_group
+from kernelcast.dataset.keys import device_group, problem_group
 from kernelcast.dataset.rows import Rows, concatenate, read_rows
+from kernelcast.devices import same_vendor
 from kernelcast.forecasters.trees import DeviceTimes, TreesForecaster
 from kernelcast.types import Device, Problem
 
@@ -48,29 +50,46 @@ class History:
             }
         )
 
+    def seconds(self, problem: str, names: Collection[str]) -> dict[str, dict[str, float | None]]:
+        """Times of one tuned kernel at any size, by device; None where a configuration failed.
+
+        Args:
+            problem: name of the problem.
+            names: the parameters that a configuration must have.
+        """
+        seconds: dict[str, dict[str, float | None]] = {}
+        for (known, device), times in self._log2_runtime.items():
+            kept = {
+                key: None if log2_runtime is None else 2.0**log2_runtime
+                for key, log2_runtime in times.items()
+                if problem_group(known) == problem_group(problem)
+                and json.loads(key).keys() == set(names)
+            }
+            if kept:
+                seconds[device if device not in seconds else f"{device} ({known})"] = kept
+        return seconds
+
     def __call__(self, problem: Problem, device: Device) -> list[DeviceTimes]:
         """Times of this problem on other devices."""
         return [
             DeviceTimes(
                 device=name,
                 log2_runtime=times,
-                same_vendor=_vendor(name) == _vendor(device.name),
+                same_vendor=same_vendor(name, device.name),
             )
             for (known, name), times in self._log2_runtime.items()
             if known == problem.name and device_group(name) != device_group(device.name)
         ]
 
 
+def open_history(paths: Sequence[str]) -> History:
+    """The history in files of rows."""
+    return History.of_rows(concatenate([read_rows(path, columns=_COLUMNS) for path in paths]))
+
+
 def open_trees(history: Sequence[str] = (), model: str | None = None) -> TreesForecaster:
     """The tree forecaster; `history` are files of rows, `model` a file that training wrote."""
     elsewhere = None
     if history:
-        tables = [read_rows(path, columns=_COLUMNS) for path in history]
-        elsewhere = History.of_rows(concatenate(tables))
+        elsewhere = open_history(history)
     return TreesForecaster(elsewhere=elsewhere, model=model)
-
-
-def _vendor(device: str) -> str:
-    """Vendor of a device by its name: AMD's names are known, others count as NVIDIA's."""
-    group = device_group(device)
-    return "amd" if device.startswith("AMD") or group.startswith(("MI", "W", "RX ")) else "nvidia"

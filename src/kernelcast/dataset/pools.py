@@ -15,7 +15,7 @@ from kernelcast.dataset.keys import device_group
 from kernelcast.dataset.recordings import configured, recorded_kernel, recorded_observation
 from kernelcast.dataset.rows import Rows
 from kernelcast.dataset.trials import recorded_trials
-from kernelcast.dataset.tuning import cache_rows
+from kernelcast.dataset.tuning import cache_parameter_names, cache_rows
 from kernelcast.errors import SetupError
 from kernelcast.types import Kernel, Language, Observation, Problem, Template
 
@@ -124,19 +124,30 @@ def rows_pool(rows: Rows, device: str) -> Pool:
     return _pool(first.problem, first.anchor, reference_s, kernels.values(), known, device)
 
 
-def space_pool(
-    path: Path, *, restrictions: Sequence[str], language: Language, device: str | None
-) -> Pool:
-    """The unmeasured configurations of a Kernel Tuner cache file or of a T1 specification.
+@dataclass(frozen=True)
+class SpaceFile:
+    """What a Kernel Tuner cache or a T1 specification states."""
 
-    Args:
-        path: the file; the configurations that a cache holds are known.
-        restrictions: expressions that a configuration must satisfy, which a cache does not name.
-        language: language of the kernel.
-        device: name of the device; by default the one in the cache.
+    name: str
+    device: str | None
+    template: Template
+    """The values of each parameter, and the restrictions that are known."""
+    rows: Sequence[Mapping[str, Any]]
+    """What was measured; none in a specification."""
+
+    @property
+    def seconds(self) -> dict[str, float | None]:
+        """What was measured by its canonical parameters; None where it failed."""
+        return {row["candidate_parameters"]: row["runtime_s"] for row in self.rows}
+
+
+def read_space(
+    path: Path, *, restrictions: Sequence[str] = (), language: Language, device: str | None = None
+) -> SpaceFile:
+    """Read a Kernel Tuner cache file or a T1 specification; see `space_pool` for the arguments.
 
     Raises:
-        SetupError: the file is neither, or nothing is left to rank.
+        SetupError: the file is neither.
     """
     content = _load_json(path, unclosed="}}")
     rows: list[dict[str, Any]] = []
@@ -161,6 +172,25 @@ def space_pool(
             f"{path} is neither a Kernel Tuner cache nor a T1 specification: {error!r}"
         ) from error
     template = Template(source="", parameters=values, constraints=tuple(constraints))
+    return SpaceFile(name, device, template, rows)
+
+
+def space_pool(
+    path: Path, *, restrictions: Sequence[str], language: Language, device: str | None
+) -> Pool:
+    """The unmeasured configurations of a Kernel Tuner cache file or of a T1 specification.
+
+    Args:
+        path: the file; the configurations that a cache holds are known.
+        restrictions: expressions that a configuration must satisfy, which a cache does not name.
+        language: language of the kernel.
+        device: name of the device; by default the one in the cache.
+
+    Raises:
+        SetupError: the file is neither, or nothing is left to rank.
+    """
+    space = read_space(path, restrictions=restrictions, language=language, device=device)
+    name, device, template, rows = space.name, space.device, space.template, space.rows
     problem = Problem.unstated(f"tuned/{name}", language, "", template=template)
     kernels = [configured(problem.name, language, c) for c in template.configurations()]
     if not kernels:
@@ -231,7 +261,7 @@ def _t1_values(parameter: Mapping[str, Any]) -> tuple[int | float | str, ...]:
 
 def _cache_values(cache: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The values of each parameter; an old cache names only those of its entries."""
-    names = cache["tune_params_keys"]
+    names = cache_parameter_names(cache)
     if spread := cache.get("tune_params"):
         return {name: spread[name] for name in names}
     configurations = [json.loads(row["candidate_parameters"]) for row in rows]

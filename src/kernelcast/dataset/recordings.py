@@ -200,7 +200,7 @@ def recorded_observation(
         failure=failure,
         device_s=0.0,
     )
-    return Observation(kernel=kernel, measurement=measurement)
+    return Observation(kernel=kernel, measurement=measurement, writer=row.get("model") or "")
 
 
 def reference_observation(row: Mapping[str, Any], problem: Problem, kernel: Kernel) -> Observation:

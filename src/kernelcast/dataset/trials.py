@@ -39,7 +39,7 @@ TRIED = (
     *("candidate_id", "candidate_source", "candidate_parameters"),
     *("reference_id", "reference_source", "reference_parameters"),
     *("runtime_s", "reference_runtime_s", "log2_speedup", "status", "status_detail", "details"),
-    *("search_id", "step"),
+    *("search_id", "step", "model"),
 )
 """The columns that `recorded_trials` needs."""
 
@@ -130,6 +130,7 @@ def _trials(rows: Sequence[Mapping[str, Any]], *, ordered: bool, follow: bool) -
                     problem=problem,
                     device=device,
                     candidate=kernel,
+                    writer=row["model"] or "",
                     anchor=best,
                     anchor_log2_speedup=best_log2,
                     anchor_runtime_s=best_s,

@@ -15,7 +15,7 @@ from kernelcast.dataset._foreign import _load_json, _log2_ratio, _seconds
 from kernelcast.dataset.keys import configuration_id, problem_family
 from kernelcast.dataset.rows import _MS, _NS, UNSTATED, Row, Rows, Status, _table_of
 from kernelcast.errors import SetupError
-from kernelcast.types import FailureKind, content_hash
+from kernelcast.types import FailureKind, Parameters, content_hash
 
 _CACHE_ERRORS = {
     "InvalidConfig": FailureKind.COMPILE_ERROR,
@@ -122,22 +122,73 @@ def import_t4(
 
 def cache_rows(cache: Mapping[str, Any], common: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The rows of a Kernel Tuner cache's content; `common` are the columns it does not have."""
-    names = cache["tune_params_keys"]
-    return _tuned_rows([_cache_columns(entry, names) for entry in cache["cache"].values()], common)
+    columns = [
+        _cache_columns(entry, _cache_parameters(cache, key, entry))
+        for key, entry in cache["cache"].items()
+    ]
+    return _tuned_rows(columns, common)
 
 
-def _cache_columns(entry: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    time = entry.get("__error__") or entry["time"]
-    failed = isinstance(time, str) or not math.isfinite(time) or time >= _CACHE_ERROR_TIME
+def cache_parameter_names(cache: Mapping[str, Any]) -> list[str]:
+    """The names of a cache's parameters, in the order in which its keys state their values."""
+    return list(cache.get("tune_params_keys") or cache["tune_params"])
+
+
+def _cache_parameters(cache: Mapping[str, Any], key: str, entry: Mapping[str, Any]) -> Parameters:
+    """The parameters of an entry; published caches state them in its key alone ("16,8,1")."""
+    names = cache_parameter_names(cache)
+    lacking = [name for name in names if name not in entry]
+    if not lacking:
+        return {name: entry[name] for name in names}
+    texts = [text.strip() for text in key.split(",")]
+    if len(texts) != len(names):
+        raise SetupError(
+            f"the entry {key!r} of the cache lacks {lacking[0]!r}, and its key holds {len(texts)}"
+            f" values for {len(names)} parameters: state them in the entry"
+        )
+    ranges = cache.get("tune_params") or {}
+    stated = {
+        name: _value(text, ranges.get(name, ())) for name, text in zip(names, texts, strict=True)
+    }
+    return {name: entry.get(name, stated[name]) for name in names}
+
+
+def _value(text: str, usual: Sequence[int | float | str]) -> int | float | str:
+    """The value that a text states: one of the usual ones, or else what it looks like."""
+    for value in usual:
+        if str(value) == text:
+            return value
+    if text in ("True", "False"):
+        return text == "True"
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text.strip("'\"")
+
+
+def _cache_columns(entry: Mapping[str, Any], parameters: Parameters) -> dict[str, Any]:
+    outcome = entry.get("__error__") or entry["time"]
+    time_ms = _number(outcome)
+    failed = not math.isfinite(time_ms) or time_ms >= _CACHE_ERROR_TIME
     return {
-        "candidate_parameters": canonical_parameters({name: entry[name] for name in names}),
-        "status": _CACHE_ERRORS.get(str(time), FailureKind.CRASH) if failed else "ok",
-        "status_detail": str(time) if failed else None,
-        "runtime_s": None if failed else time * _MS,
+        "candidate_parameters": canonical_parameters(parameters),
+        "status": _CACHE_ERRORS.get(str(outcome), FailureKind.CRASH) if failed else "ok",
+        "status_detail": str(outcome) if failed else None,
+        "runtime_s": None if failed else time_ms * _MS,
         "compile_s": _seconds(entry.get("compile_time")),
         "benchmark_s": _seconds(entry.get("benchmark_time")),
         **_spread(entry.get("times")),
     }
+
+
+def _number(outcome: Any) -> float:
+    """The time that an outcome states, as a number or as text; nan if it is none."""
+    try:
+        return float(outcome)
+    except ValueError:
+        return math.nan
 
 
 def _t4_columns(result: Mapping[str, Any], path: Path) -> dict[str, Any]:

@@ -25,6 +25,8 @@ class _Parameter:
     """The features of each level, then those of a value without a level."""
     number: tuple[float, float] | None
     """Mean and deviation of the first feature, the logarithm; None for text."""
+    is_size: bool
+    """True if all its values are positive numbers, three or more."""
 
     def levels(self, configurations: Sequence[Parameters]) -> Levels:
         name, level_of = self.name, self.level_of
@@ -66,6 +68,18 @@ class Encoding:
                 parameters.append(_parameter(name, distinct, usual))
         return cls(tuple(parameters))
 
+    @property
+    def sizes(self) -> NDArray[np.bool_]:
+        """For each feature, whether it is the logarithm of a size."""
+        if not self.parameters:
+            return np.zeros(1, dtype=bool)
+        return np.concatenate(
+            [
+                np.arange(parameter.table.shape[1]) < parameter.is_size
+                for parameter in self.parameters
+            ]
+        )
+
     def encode(self, configurations: Sequence[Parameters]) -> tuple[Levels, Floats]:
         """Return levels and features, one row per configuration. No row depends on another."""
         if not self.parameters:
@@ -97,7 +111,8 @@ def _parameter(
         if not textual and number is None:
             number = (float(centre), float(width))
             columns[0][-1] = 0.0
-    return _Parameter(name, level_of, np.stack(columns, axis=1), number)
+    is_size = not textual and len(distinct) > 2 and float(distinct[0]) > 0
+    return _Parameter(name, level_of, np.stack(columns, axis=1), number, is_size)
 
 
 def _log2(number: Floats | np.float64) -> Floats:

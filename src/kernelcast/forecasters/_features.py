@@ -15,7 +15,7 @@ import math
 import re
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -24,6 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelcast.canonical import Token, canonical_source, tokens
+from kernelcast.canonical.lint import FAULT_KINDS, FaultKind, faults
+from kernelcast.forecasters._experience import FAULTY
 from kernelcast.types import FailureKind, Kernel, Observation, Query, Timing
 
 Floats = NDArray[np.float64]
@@ -76,7 +78,8 @@ def digest(source: str, language: str, entry: str | None = None) -> Digest:
     named = Counter(t.text for t in lexed if t.kind in ("identifier", "directive"))
     words = Counter({text: count for text, count in named.items() if text not in own})
     blank = ["0" if t.kind == "number" else text for t, text in zip(lexed, texts, strict=True)]
-    scalars = np.array(list(_scalars(lexed, words, own, language).values()))
+    faulty = Counter(fault.kind for fault in faults(source, language, entry))
+    scalars = np.array(list(_scalars(lexed, words, own, language, faulty).values()))
     return Digest(
         words,
         named.total() - words.total(),
@@ -88,7 +91,11 @@ def digest(source: str, language: str, entry: str | None = None) -> Digest:
 
 
 def _scalars(
-    lexed: Sequence[Token], words: Counter[str], own: Collection[str], language: str
+    lexed: Sequence[Token],
+    words: Counter[str],
+    own: Collection[str],
+    language: str,
+    faulty: Mapping[FaultKind, int],
 ) -> dict[str, float]:
     marks = Counter(t.text for t in lexed if t.kind == "punctuator")
     values = np.array([_value(t.text) for t in lexed if t.kind == "number"])
@@ -115,10 +122,11 @@ def _scalars(
         "number product": np.log2(values).sum(),
         "assigned product": np.log2(chosen).sum(),
         "device functions": math.log2(1 + words["jit"] + words["__global__"]),
+        **{f"{FAULTY}{kind}": float(faulty.get(kind, 0)) for kind in FAULT_KINDS},
     }
 
 
-_SCALARS = tuple(_scalars((), Counter(), (), ""))
+_SCALARS = tuple(_scalars((), Counter(), (), "", {}))
 
 
 def _canonical_tokens(source: str, language: str, entry: str | None) -> list[Token]:
@@ -180,6 +188,13 @@ class SearchHistory:
         self.last_gain_at = 0
         self.gains = 0
         self.by_id: dict[str, _Measured] = {}
+
+    def begin(self, start: Kernel, entry: str | None = None) -> None:
+        """Take in the kernel that all speedups are against."""
+        read = digest(start.source, start.language, entry)
+        self.best = _Measured(start, read, None, 0.0, 0.0, crashed=False, edit=None)
+        self.measured.append(self.best)
+        self.by_id.setdefault(start.id, self.best)
 
     def add(self, observation: Observation, entry: str | None = None) -> None:
         """Take in one measurement of a kernel with this entry."""

@@ -199,6 +199,20 @@ class GaussianProcess:
         variance = np.maximum(self._variance, _LEAST_VARIANCE) * amplitude
         return solved @ self._whitened, np.sqrt(variance)
 
+    def log_likelihood(self, targets: Floats) -> float:
+        """Return the log density of the observed rows' targets, up to a constant of their number.
+
+        The amplitude is integrated out.
+        """
+        count, weight = len(targets), self._amplitude_weight
+        solved = self._whiten(targets)[:count]
+        amplitude = self._amplitude(float(solved @ solved), count)
+        return float(
+            0.5 * weight * np.log(self._amplitude_guess)
+            - 0.5 * (count + weight) * np.log(amplitude)
+            - np.log(np.diag(self._factor)[:count]).sum()
+        )
+
     def left_out(self, targets: Floats) -> tuple[Floats, Floats]:
         """Return each target's residual and predicted deviation, given all others."""
         count = len(targets)

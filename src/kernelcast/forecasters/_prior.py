@@ -13,20 +13,24 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from kernelcast.distribution import Distribution
 from kernelcast.forecasters._gaussian import Floats, GaussianProcess, Rows
 
 Flags = NDArray[np.bool_]
 
+# Times have heavier tails than a normal distribution. These are quantiles of Student's t with four
+# degrees of freedom, scaled to the middle 68% of a normal.
+_LEVELS = (0.001, 0.02, 0.158655, 0.5, 0.841345, 0.98, 0.999)
+_PLACES = (-6.28, -2.63, -1.0, 0.0, 1.0, 2.63, 6.28)
+
 FEWEST_TIMED = 3  # before a cold model is used
 FEWEST_FITTED = 4
-_SLOW_SLOPE = 0.25  # factor on a difference between two slow configurations
+SLOW_SLOPE = 0.25  # factor on a difference between two slow configurations
 _NO_KNEE = 1e6  # slower than any kernel
 _LEAST_STD_LOG2 = 0.015  # about 1%, the precision of timing
 _UNKNOWN_STD_LOG2, HARDLY_KNOWN_STD_LOG2 = 4.0, 1.5
 _UNCHOSEN_WIDTH = 1.25  # tuned for 80% coverage on the public tuner spaces
-_PRIOR_FAILURE_RATE, _PRIOR_FAILURE_WEIGHT = 0.03, 5.0
-_NEAR_FAILURE_WEIGHT = 0.5  # of the pool's failure rate, against near measurements
-_SIBLING_FAILURE_WEIGHT = 2.0
+_TYPICAL_ERRORS, _DOUBTFUL_ERRORS = (3.0, 0.97), (8.0, 0.75)  # number added, and scale
 
 # Trust in siblings, tuned on the public tuner spaces.
 _SIBLING_KNEE = 0.25  # quantile at which the slow part of a sibling's table begins
@@ -79,6 +83,12 @@ class Predictions:
         least = abs(deviations) * _LEAST_STD_LOG2
         log2_runtime: Floats = self.best_log2 + middle + np.sign(deviations) * np.hypot(away, least)
         return log2_runtime
+
+    def speedups(self, rows: Rows, log2_units: Floats) -> list[Distribution]:
+        """Return the distributions of log2 speedup of some rows, against times in `log2_units`."""
+        # Speedup falls as runtime rises, so the slow side has the low quantiles.
+        runtimes = np.array([self.at(-place) for place in _PLACES]).T[rows]
+        return Distribution.all_from_quantiles(_LEVELS, log2_units[:, None] - runtimes)
 
     @property
     def log2_runtime(self) -> Floats:
@@ -185,6 +195,20 @@ class Prior:
             strangers=True,
             tables=(),
             akin=none,
+        )
+
+    def without_siblings(self) -> Prior:
+        """Return the prior of the same times that takes nothing but their spread from siblings."""
+        columns = self.features.shape[1] - len(self.tables)
+        spreads = [table.scale**2 for table in self.tables]
+        return replace(
+            self,
+            features=self.features[:, :columns],
+            linear=None,
+            mean=np.zeros_like(self.mean),
+            spread=float(np.sqrt(np.mean(spreads))),
+            tables=(),
+            akin=np.zeros(0, dtype=bool),
         )
 
     def at(self, rows: Rows, features: Floats, log2_estimates: Floats) -> Prior:
@@ -392,21 +416,26 @@ def width(model: GaussianProcess, targets: Floats) -> float:
     return _UNCHOSEN_WIDTH * min(max(factor, 0.7), 3.0)
 
 
-def p_failure(
-    near_failed: Floats, near_measured: Floats, share: Floats, failures: int, measured: int
-) -> Floats:
-    """Return P(failure) of rows, from measurements near each and the `share` of the siblings."""
-    prior = _PRIOR_FAILURE_RATE * _PRIOR_FAILURE_WEIGHT
-    overall = (failures + prior) / (measured + _PRIOR_FAILURE_WEIGHT)
-    weight = np.where(np.isnan(share), 0.0, _SIBLING_FAILURE_WEIGHT)
-    numerator = near_failed + weight * np.nan_to_num(share) + _NEAR_FAILURE_WEIGHT * overall
-    p: Floats = numerator / (near_measured + weight + _NEAR_FAILURE_WEIGHT)
-    return p
+def typical_width(model: GaussianProcess, targets: Floats, typical: Flags | None) -> float:
+    """Return the factor by which the model's standard deviations are too small at other rows.
+
+    Most measured rows were chosen to be fast, and are easier to predict than the others. So the
+    leave-one-out errors are those of the `typical` rows, which were chosen to differ; if there are
+    none, those of the half that the model is least sure of. Few errors of the expected size are
+    added.
+    """
+    residual, expected = model.left_out(targets)
+    weight, scale = _TYPICAL_ERRORS
+    if typical is None or not typical.any():
+        typical = expected >= np.median(expected)
+        weight, scale = _DOUBTFUL_ERRORS
+    errors = float(((residual / expected)[typical] ** 2).sum())
+    return scale * float(np.sqrt((errors + weight) / (typical.sum() + weight)))
 
 
 def _compress(above_best: Floats, knee: float) -> Floats:
-    return np.where(above_best <= knee, above_best, knee + _SLOW_SLOPE * (above_best - knee))
+    return np.where(above_best <= knee, above_best, knee + SLOW_SLOPE * (above_best - knee))
 
 
 def _expand(compressed: Floats, knee: float) -> Floats:
-    return np.where(compressed <= knee, compressed, knee + (compressed - knee) / _SLOW_SLOPE)
+    return np.where(compressed <= knee, compressed, knee + (compressed - knee) / SLOW_SLOPE)

@@ -5,8 +5,8 @@
 has measured, and corrects them by their errors in this run so far.
 
 Outcomes are classes of log2 speedup against the anchor, with a tie band in the middle; a forecast
-spreads each class as the training data does. While only the start is measured, the order of several
-candidates comes from a model of ranks within a pool.
+spreads each class as the training data does. The trees say how far a kernel is from what is usual
+where it comes from. What is usual there is learnt from measurements (`_experience.py`).
 """
 
 from __future__ import annotations
@@ -18,28 +18,36 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
+from kernelcast.canonical import kernel_id
+from kernelcast.canonical.lint import Fault, faults
 from kernelcast.distribution import Distribution
 from kernelcast.errors import SetupError
-from kernelcast.forecasters._features import (
-    SearchHistory,
-    SourceFeatures,
-    candidate_digest,
-    likenesses,
+from kernelcast.forecasters._experience import Experience, Signs
+from kernelcast.forecasters._features import SearchHistory, SourceFeatures, candidate_digest
+from kernelcast.types import (
+    FailureKind,
+    Forecast,
+    Kernel,
+    Language,
+    Observation,
+    PastRun,
+    Query,
+    Record,
+    Spend,
 )
-from kernelcast.types import FailureKind, Forecast, Observation, Query, Record, Spend
 
 if TYPE_CHECKING:
     import lightgbm
 
 Floats = NDArray[np.float64]
 
-_FORMAT = 2
+_FORMAT = 3
 SHIPPED = "model.json.zst"
 
 # The edges of the tie band are those of the default bins, so that no bin cuts through a class.
@@ -49,8 +57,7 @@ CLASS_EDGES = (
     *(0.14, math.log2(1.41), 1.0, 2.0),
 )
 GROUP_OF_CLASS = np.repeat([0, 1, 2], (5, 3, 5))  # slower, tie, faster
-_OWN_WEIGHT = 20.0  # measurements after which the run's own record weighs as much as the trees
-_LEAST_CHANCE = 1e-6
+_SURE = 0.97  # least P(failure) of a text that no interpreter takes
 
 
 class Header(Record):
@@ -61,10 +68,12 @@ class Header(Record):
         vocabulary: The words that have a column.
         knots: Where the density changes, from the smallest to the largest outcome.
         share_below: For each class, the share of it below each knot.
-        class_shares: Share of each class among the training outcomes.
-        tie_scaling: Slope and offset in log odds that calibrate the probability of a tie.
-        failure_scaling: The same for the probability of failure.
-        order_scale: Octaves of speedup for one unit of the order model's score.
+        class_shares: Share of each class, mean over the sources of the training rows.
+        density_slope: Factor on the trees' scores of the classes, at which they serve best for
+            sources that they have not seen.
+        failure_odds: Mean and standard deviation of the log odds of failure over the writers.
+        failure_signs: Start of the regression of failure in a run.
+        outcome_signs: Start of the regression of slower, tie and faster.
         usual_coverage: Share of names and words that are in the vocabulary, in all but the oddest
             5% of the training texts.
         usual_words: Number of words of the vocabulary in all but the oddest 5%.
@@ -76,11 +85,11 @@ class Header(Record):
     knots: tuple[float, ...]
     share_below: tuple[tuple[float, ...], ...]
     class_shares: tuple[float, ...]
-    failure_share: float
+    density_slope: float
+    failure_odds: tuple[float, float]
+    failure_signs: Signs
+    outcome_signs: Signs
     failure_causes: Mapping[FailureKind, float]
-    tie_scaling: tuple[float, float]
-    failure_scaling: tuple[float, float]
-    order_scale: float
     usual_coverage: float
     usual_words: int
     trained_on: str
@@ -88,7 +97,7 @@ class Header(Record):
 
 @dataclass(frozen=True, eq=False)
 class SourceModel:
-    """Header and trees (`density`, `failure`, `order`, each in LightGBM's own text format)."""
+    """Header and trees (`density` and `failure`, each in LightGBM's own text format)."""
 
     header: Header
     trees: Mapping[str, str]
@@ -146,76 +155,62 @@ class SourceModel:
 
         return {name: lightgbm.Booster(model_str=text) for name, text in self.trees.items()}
 
-    def _predict(self, name: str, rows: Floats) -> Floats:
-        return np.asarray(self._boosters[name].predict(rows, num_threads=1))
+    def _scores(self, name: str, rows: Floats) -> Floats:
+        return np.asarray(self._boosters[name].predict(rows, num_threads=1, raw_score=True))
 
-    def classes(self, rows: Floats) -> Floats:
-        """Probability of each class if the kernel runs."""
-        chances = self._predict("density", rows)
-        tied = GROUP_OF_CLASS == 1
-        before = chances[:, tied].sum(axis=1)
-        after = _scaled(before, *self.header.tie_scaling)
-        factor = np.where(tied, (after / before)[:, None], ((1 - after) / (1 - before))[:, None])
-        return np.asarray(chances * factor)
+    def class_scores(self, rows: Floats) -> Floats:
+        """Score of each class: log odds beyond the usual ones."""
+        return self._scores("density", rows)
 
-    def failure(self, rows: Floats) -> Floats:
-        """Probability that the kernel does not run, or is wrong."""
-        return _scaled(self._predict("failure", rows), *self.header.failure_scaling)
+    def failure_scores(self, rows: Floats) -> Floats:
+        """Log odds of failure beyond those of the writer's other kernels."""
+        return self._scores("failure", rows)
 
-    def order(self, queries: Sequence[Query]) -> Floats:
-        """Log2 speedup of each candidate against the mean of their pool."""
-        score = self._predict("order", pool_rows(self.features, queries))
-        return np.asarray(self.header.order_scale * (score - score.mean()))
+    def experience(self) -> Experience:
+        """An experience of no measurement."""
+        header = self.header
+        return Experience(
+            self.features.columns,
+            header.failure_signs,
+            header.failure_odds,
+            header.outcome_signs,
+            np.array(header.class_shares),
+        )
 
     @cached_property
     def _share_below(self) -> Floats:
         return np.array(self.header.share_below)
 
-    def density(self, classes: Floats, shift: float = 0.0) -> Distribution:
-        """Class probabilities as a distribution over log2 speedup, moved by `shift`."""
+    def density(self, classes: Floats) -> Distribution:
+        """Class probabilities as a distribution over log2 speedup."""
         values = np.clip(classes @ self._share_below, 0.0, 1.0)
         values[0], values[-1] = 0.0, 1.0
-        knots = self.header.knots
         return Distribution(
-            knots=knots if shift == 0.0 else tuple(knot + shift for knot in knots),
-            cdf_values=tuple(np.maximum.accumulate(values).tolist()),
+            knots=self.header.knots, cdf_values=tuple(np.maximum.accumulate(values).tolist())
         )
 
-    def means(self, classes: Floats) -> Floats:
-        """Mean log2 speedup of each row of class probabilities."""
-        knots = np.array(self.header.knots)
-        middle = (knots[1:] + knots[:-1]) / 2.0
-        return np.asarray(np.diff(classes @ self._share_below, axis=1) @ middle)
+
+def shares_at(shares: Floats, scores: Floats) -> Floats:
+    """Class probabilities of rows of scores, given what is usual."""
+    raised = np.log(shares) + scores
+    raised = np.exp(raised - raised.max(axis=1, keepdims=True))
+    return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
 
-def pool_rows(features: SourceFeatures, queries: Sequence[Query]) -> Floats:
-    """Each source's own features, their distance from the pool's mean, and its likeness to it."""
-    digests = [candidate_digest(query) for query in queries]
-    static = np.stack([features.static(read) for read in digests])
-    pairs = np.stack([read.pair_counts for read in digests])
-    alike = likenesses(pairs, pairs)
-    np.fill_diagonal(alike, 0.0)
-    others = max(len(queries) - 1, 1)
-    with np.errstate(invalid="ignore"):
-        about = static - np.nanmean(static, axis=0) if not np.isnan(static).all() else static
-    return np.column_stack(
-        (
-            static,
-            about,
-            alike.sum(axis=1) / others,
-            alike.max(axis=1),
-            np.sum(alike > 0.9, axis=1) / others,
-            np.sum(alike > 0.97, axis=1) / others,
-            np.exp(20.0 * (alike - 1.0)).sum(axis=1) / others,
-            np.full(len(queries), math.log2(len(queries))),
-        )
-    )
+def group_scores(shares: Floats, scores: Floats) -> Floats:
+    """Scores of slower and of faster against a tie: log odds beyond those of the usual shares."""
+    return group_odds(shares_at(shares, scores)) - group_odds(np.atleast_2d(shares))
 
 
-def _scaled(chance: Any, slope: float, offset: float) -> Floats:
-    """A probability with its log odds stretched and moved."""
-    p = np.clip(np.asarray(chance, dtype=np.float64), _LEAST_CHANCE, 1.0 - _LEAST_CHANCE)
-    return np.asarray(1.0 / (1.0 + np.exp(-(slope * np.log(p / (1.0 - p)) + offset))))
+def group_odds(shares: Floats) -> Floats:
+    """Log odds of slower and of faster against a tie, for each row of class probabilities."""
+    slower, tie, faster = by_group(shares).T
+    return np.asarray(np.log(np.column_stack((slower / tie, faster / tie))))
+
+
+def by_group(classes: Floats) -> Floats:
+    """Probabilities of slower, tie and faster, for each row of class probabilities."""
+    return np.stack([classes[:, g == GROUP_OF_CLASS].sum(axis=1) for g in range(3)], axis=1)
 
 
 # ------------------------------------------------------------------------------------- forecasting
@@ -228,53 +223,88 @@ class SourceForecaster:
     concurrency = 0
     refreshes = True
 
-    def __init__(self, model: SourceModel | None = None, path: str | None = None) -> None:
+    def __init__(
+        self,
+        model: SourceModel | None = None,
+        path: str | None = None,
+        experience: Experience | None = None,
+    ) -> None:
+        """Take a model, or the one at a path, or the shipped one; and earlier runs' experience."""
         self._model = model or SourceModel.load(None if path is None else Path(path))
+        self._experience = experience or self._model.experience()
+        self._failures = self._experience.new_run()
         self._history = SearchHistory()
         self._unread: list[Observation] = []
-        self._expected = np.zeros(3)
-        self._happened = np.zeros(3)
-        self._failures_expected = 0.0
-        self._failures_happened = 0.0
+        self._asked: Query | None = None  # the last question, which knows the problem
 
     def quote(self, queries: Sequence[Query]) -> Spend:
         """Trees cost milliseconds."""
         del queries
         return {}
 
+    def remember(self, runs: Sequence[PastRun]) -> None:
+        """Gather experience from earlier runs, the earliest first."""
+        for past in runs:
+            seed = _kernel(past.problem.seed_source, past.problem.language)
+            asked = Query(
+                problem=past.problem,
+                device=past.device,
+                candidate=seed,
+                anchor=seed,
+                anchor_log2_speedup=0.0,
+                anchor_runtime_s=math.nan,
+            )
+            run = SourceForecaster(self._model, experience=self._experience)
+            for observation in past.observations:
+                run._read(observation, asked)
+
     def learn(self, observations: Sequence[Observation]) -> None:
-        """Keep the observations; the next forecast, which knows the problem, reads them."""
+        """Read the observations, or keep them until a question tells what the problem is."""
         self._unread += observations
+        if self._asked is not None:
+            self._read_all(self._asked)
 
     def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
         """The trees' forecast of each candidate, corrected by the run's own record."""
         if not queries:
             return []
-        for observation in self._unread:
-            self._read(observation, queries[0])
-        self._unread = []
+        self._asked = queries[0]
+        self._read_all(self._asked)
         rows = self._model.features.matrix(queries, self._history)
-        classes = self._corrected(self._doubted(self._model.classes(rows), queries))
-        failures = self._corrected_failure(self._model.failure(rows))
-        shifts = self._shifts(queries, classes)
+        classes = self._doubted(self._classes(rows), queries)
+        failures = self._experience.p_failure(
+            rows,
+            self._model.failure_scores(rows),
+            [query.writer for query in queries],
+            self._failures,
+        )
+        failures = np.where(
+            list(map(_is_no_kernel, queries)), np.maximum(failures, _SURE), failures
+        )
         causes = self._model.header.failure_causes
         return [
             Forecast(
                 forecaster=self.name,
                 anchor_id=query.anchor.id,
                 anchor_log2_speedup=query.anchor_log2_speedup,
-                distribution=self._model.density(chances, shift),
+                distribution=self._model.density(chances),
                 failure={kind: float(failure) * share for kind, share in causes.items()},
-                rationale=_reason(chances),
+                rationale=_reason(chances, query),
                 is_prior=not self._is_familiar(query),
             )
-            for query, chances, failure, shift in zip(
-                queries, classes, failures, shifts, strict=True
-            )
+            for query, chances, failure in zip(queries, classes, failures, strict=True)
         ]
+
+    def _read_all(self, query: Query) -> None:
+        for observation in self._unread:
+            self._read(observation, query)
+        self._unread = []
 
     def _read(self, observation: Observation, query: Query) -> None:
         """Compare a measurement with the forecast it would have had, then remember it."""
+        problem = query.problem
+        if not self._history.measured and observation.kernel.source != problem.seed_source:
+            self._history.begin(_kernel(problem.seed_source, problem.language), problem.entry)
         best = self._history.best
         if best is not None and observation.kernel.id not in self._history.by_id:
             asked = query.model_copy(
@@ -286,30 +316,42 @@ class SourceForecaster:
                 }
             )
             row = self._model.features.matrix([asked], self._history)
-            self._failures_expected += float(self._model.failure(row)[0])
             log2_speedup = observation.measurement.log2_speedup
-            if log2_speedup is None:
-                self._failures_happened += 1.0
-            else:
-                outcome = np.searchsorted(CLASS_EDGES, log2_speedup - best.log2_speedup, "right")
-                self._happened[GROUP_OF_CLASS[outcome]] += 1.0
-                self._expected += _by_group(self._model.classes(row)[0])
-        self._history.add(observation, query.problem.entry)
+            self._experience.add_failure(
+                row,
+                float(self._model.failure_scores(row)[0]),
+                observation.writer,
+                self._failures,
+                failed=log2_speedup is None,
+            )
+            if log2_speedup is not None:
+                change = log2_speedup - best.log2_speedup
+                place = int(np.searchsorted(CLASS_EDGES, change, "right"))
+                self._experience.add_outcome(
+                    row,
+                    self._group_scores(self._model.class_scores(row)),
+                    int(GROUP_OF_CLASS[place]),
+                    place,
+                    len(self._history.measured),
+                )
+        self._history.add(observation, problem.entry)
 
-    def _corrected(self, classes: Floats) -> Floats:
-        """Raise groups that this run had more often than forecast, the more outcomes it has."""
-        prior = _OWN_WEIGHT * _by_group(np.array(self._model.header.class_shares))
-        ratio = (self._happened + prior) / (self._expected + prior)
-        raised = classes * ratio[GROUP_OF_CLASS]
-        return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+    def _classes(self, rows: Floats) -> Floats:
+        """Probability of each class: the experience says which group, the trees where in it."""
+        scores = self._model.class_scores(rows)
+        usual = self._experience.class_shares(len(self._history.measured))
+        classes = shares_at(usual, self._model.header.density_slope * scores)
+        ratio = self._experience.groups(rows, self._group_scores(scores)) / by_group(classes)
+        return np.asarray(classes * ratio[:, GROUP_OF_CLASS])
 
-    def _corrected_failure(self, chance: Floats) -> Floats:
-        prior = _OWN_WEIGHT * self._model.header.failure_share
-        ratio = (self._failures_happened + prior) / (self._failures_expected + prior)
-        return _scaled(chance, 1.0, math.log(ratio))
+    def _group_scores(self, scores: Floats) -> Floats:
+        return group_scores(np.array(self._model.header.class_shares), scores)
 
     def _doubted(self, classes: Floats, queries: Sequence[Query]) -> Floats:
-        """Move forecasts of sources with few known words towards the usual outcomes."""
+        """Move forecasts of sources with few known words towards the usual outcomes.
+
+        That of a source like none that was measured becomes the usual outcomes.
+        """
         header = self._model.header
         known = set(header.vocabulary)
         coverage = np.array(
@@ -318,8 +360,10 @@ class SourceForecaster:
                 for query in queries
             ]
         )
-        doubt = np.maximum(0.0, 1.0 - coverage / header.usual_coverage)[:, None]
-        return np.asarray(classes * (1.0 - doubt) + doubt * np.array(header.class_shares))
+        doubt = np.maximum(0.0, 1.0 - coverage / header.usual_coverage)
+        doubt[[not self._is_familiar(query) for query in queries]] = 1.0
+        usual = self._experience.class_shares(len(self._history.measured))
+        return np.asarray(classes * (1.0 - doubt[:, None]) + doubt[:, None] * usual)
 
     def _is_familiar(self, query: Query) -> bool:
         """True if this run, or training in the same language, has measured kernels like this."""
@@ -329,20 +373,23 @@ class SourceForecaster:
         shared = sum(word in words for word in header.vocabulary)
         return query.candidate.language in header.languages and shared >= header.usual_words
 
-    def _shifts(self, queries: Sequence[Query], classes: Floats) -> Floats:
-        """Shifts that put a pool of which nothing is measured into the order model's order."""
-        if len(queries) < 2 or len(self._history.measured) > 1:
-            return np.zeros(len(queries))
-        anchors = np.array([query.anchor_log2_speedup for query in queries])
-        mean = self._model.means(classes) + anchors
-        return np.asarray(self._model.order(queries) - (mean - mean.mean()))
+
+def _is_no_kernel(query: Query) -> bool:
+    """True if no interpreter takes the text."""
+    return any(fault.kind == "syntax" for fault in _faults(query))
 
 
-def _by_group(classes: Floats) -> Floats:
-    """Probabilities of slower, tie and faster."""
-    return np.array([classes[group == GROUP_OF_CLASS].sum() for group in range(3)])
+def _faults(query: Query) -> tuple[Fault, ...]:
+    kernel = query.candidate
+    return faults(kernel.source, kernel.language, query.problem.entry)
 
 
-def _reason(classes: Floats) -> str:
-    slower, tie, faster = _by_group(classes)
-    return f"such edits: {faster:.0%} faster, {tie:.0%} no change, {slower:.0%} slower"
+def _kernel(source: str, language: Language) -> Kernel:
+    return Kernel(id=kernel_id(source, language), language=language, source=source)
+
+
+def _reason(classes: Floats, query: Query) -> str:
+    ((slower, tie, faster),) = by_group(classes[None])
+    edits = f"such edits: {faster:.0%} faster, {tie:.0%} no change, {slower:.0%} slower"
+    flaws = _faults(query)
+    return f"{flaws[0].text}; {edits}" if flaws else edits

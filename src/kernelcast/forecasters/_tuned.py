@@ -21,8 +21,9 @@ from functools import cached_property
 import numpy as np
 
 from kernelcast.canonical import canonical_parameters
-from kernelcast.distribution import Distribution
+from kernelcast.forecasters._belief import trust_in
 from kernelcast.forecasters._encoding import Domain, Encoding, Levels
+from kernelcast.forecasters._failures import FailureModel
 from kernelcast.forecasters._gaussian import Floats, GaussianProcess, evenly
 from kernelcast.forecasters._prior import (
     FEWEST_FITTED,
@@ -32,7 +33,6 @@ from kernelcast.forecasters._prior import (
     Prior,
     Sibling,
     Target,
-    p_failure,
     width,
 )
 from kernelcast.types import (
@@ -46,11 +46,6 @@ from kernelcast.types import (
     Problem,
     Query,
 )
-
-# Times have heavier tails than a normal distribution. These are quantiles of Student's t with four
-# degrees of freedom, scaled to the middle 68% of a normal.
-_LEVELS = (0.001, 0.02, 0.158655, 0.5, 0.841345, 0.98, 0.999)
-_PLACES = (-6.28, -2.63, -1.0, 0.0, 1.0, 2.63, 6.28)
 
 # A fit starts from the one before. It is due when the measurements have grown by a share: a tenth,
 # or a fifth if they are many.
@@ -150,11 +145,10 @@ class TunedForecaster:
         is_prior = not self._lessons and not is_known
         causes = self._causes or Counter([FailureKind.CRASH])
         total = causes.total()
-        # Speedup falls as runtime rises, so the slow side has the low quantiles.
-        runtimes = np.array([predictions.at(-place) for place in _PLACES]).T[asked.places]
         anchors = np.array([query.anchor_log2_speedup for query in queries])
-        speedups = np.array(units)[:, None] - runtimes - anchors[:, None]
-        distributions = Distribution.all_from_quantiles(_LEVELS, speedups)
+        distributions = predictions.speedups(
+            np.array(asked.places, dtype=np.intp), np.array(units) - anchors
+        )
         forecasts = []
         for query, at, distribution in zip(queries, asked.places, distributions, strict=True):
             chance = 1.0 - float(predictions.p_ok[at])
@@ -246,6 +240,8 @@ class _KeptModel:
         self._encoding = Encoding.of(configurations, domain)
         _, features = self._encoding.encode(configurations)
         self._prior = Prior.of([times.sibling(keys) for times in others], features)
+        self._failures = self._failure_model(features)
+        self._by_others = self._prior
         self.has_others = self._prior.knee is not None
         """Whether times on other devices are known."""
         self._log_hyper = self._prior.model().log_hyper
@@ -297,7 +293,9 @@ class _KeptModel:
 
     def _fit(self, lessons: Sequence[_Lesson]) -> None:
         """Set the hyperparameters, starting from those of the fit before."""
-        if not self.has_others:
+        if self.has_others:
+            self._weigh_others(lessons)
+        else:
             self._start_prior(lessons)
         _, placed = self._place_rows(lessons)
         process = placed.model()
@@ -311,6 +309,15 @@ class _KeptModel:
             process.fit(timed, target.values, steps)
         self._log_hyper = process.log_hyper
 
+    def _weigh_others(self, lessons: Sequence[_Lesson]) -> None:
+        """Start from the times on other devices, unless they mislead."""
+        self._prior = self._by_others
+        _, placed = self._place_rows(lessons)
+        times = _times(lessons)
+        timed = np.flatnonzero(~np.isnan(times))
+        if trust_in(placed, timed, times[timed]) < 0.5:
+            self._prior = Prior.cold(placed.features)
+
     def _start_prior(self, lessons: Sequence[_Lesson]) -> None:
         """Make the prior of the estimates of these configurations, or a cold one."""
         self._encoding = Encoding.of([lesson.parameters for lesson in lessons], self.domain)
@@ -321,8 +328,12 @@ class _KeptModel:
             failed = np.zeros(len(estimates), dtype=bool)
             siblings = [Sibling("emulated", estimates, failed, is_estimate=True)]
         self._prior = Prior.of(siblings, features)
+        self._failures = self._failure_model(features)
         rows = enumerate(lesson.key for lesson in lessons) if siblings else ()
         self._elsewhere = {key: row for row, key in rows}
+
+    def _failure_model(self, features: Floats) -> FailureModel:
+        return FailureModel(self._encoding.sizes, features, self._prior.failure_share)
 
     def _conditioned(self) -> GaussianProcess:
         """Return the process that has observed all rows with a time."""
@@ -364,15 +375,9 @@ class _KeptModel:
         candidates = np.arange(len(times), len(times) + len(asked))
         failed = np.isnan(times)
         timed = rows[~failed]
-        # Squared, because failures correlate over shorter distances than times.
-        closeness = both.model().closeness(rows, candidates) ** 2
-        p_ok = 1 - p_failure(
-            closeness[failed].sum(axis=0),
-            closeness.sum(axis=0),
-            prior.failure_share,
-            int(failed.sum()),
-            len(times),
-        )
+        features = both.features[:, : len(self._encoding.sizes)]
+        self._failures.fit(features[rows], both.failure_share[rows], failed)
+        p_ok = 1 - self._failures.p_failure(features[candidates], prior.failure_share)
         if prior.knee is None and log2_estimates and len(timed) < _TYPICAL:
             return self._by_estimates(asked, log2_estimates, p_ok)
         if not prior.learns_from(len(timed)):

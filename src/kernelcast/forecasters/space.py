@@ -1,43 +1,45 @@
 """Forecasts of a fixed pool of configurations, and the choice of the next one to measure.
 
 Cold, the forecaster learns from the pool's own measurements alone. With siblings (times of the same
-configurations on other devices) it starts from their mean and learns the differences (`_prior.py`).
-Estimated times are a sibling too. They may mislead, so a cold forecaster makes every second choice
-while no choice improves on the best.
+configurations on other devices) it starts from their mean and learns the differences (`_prior.py`),
+as long as they are trusted (`_belief.py`). Estimated times are a sibling too. While no choice
+improves on the best, every second one is made without siblings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import deepcopy
 
 import numpy as np
 from scipy.special import ndtr
 
 from kernelcast.errors import SetupError
+from kernelcast.forecasters._belief import Belief, Beliefs
 from kernelcast.forecasters._encoding import Domain, Encoding
+from kernelcast.forecasters._failures import FailureModel
 from kernelcast.forecasters._gaussian import Floats, Rows
 from kernelcast.forecasters._prior import (
     FEWEST_FITTED,
-    FEWEST_TIMED,
     Predictions,
     Prior,
     Sibling,
     Target,
-    p_failure,
-    width,
+    typical_width,
 )
 from kernelcast.types import Parameters
 
 __all__ = ["Predictions", "Sibling", "SpaceForecaster"]
 
-_DIVERSE_STARTS = 8
+_DIVERSE_STARTS = 4
 _DIVERSE_AMONG_STRANGERS = 4  # if all siblings are of another vendor
 _DIVERSE_DRAWS = 30
 _SPREAD_STARTS, _SPREAD_PARAMETERS, _SPREAD_AMONG = 4, 3, 2000  # with siblings of the vendor
 _PATIENCE = 3  # measurements without a better one, before a cold forecaster chooses too
 _BETTER_LOG2 = 0.005
-_COLD_STARTS = 3  # of that forecaster
+_WIDER_WHEN_STALE, _WIDEST = 0.1, 2.0
+_EARLY = 10  # measurements; the trust in siblings is found anew after each of them
+_DOUBT, _CONTRASTS = 0.1, (3, 5, 7)  # of the siblings; what is measured then tells more
 _SHORTLIST, _SHORTLIST_NEAR, _SHORTLIST_PRIOR = 5000, 800, 3000
 
 
@@ -70,8 +72,16 @@ class SpaceForecaster:
         self._seed = seed
         encoding = Encoding.of(configurations, domain or {})
         self._levels, features = encoding.encode(configurations)
+        self._features = features
         self._prior = Prior.of(siblings, features)
-        self._model = self._prior.model()
+        self._failures = {
+            is_trusting: (FailureModel(encoding.sizes, features, shares), shares)
+            for is_trusting, shares in (
+                (True, self._prior.failure_share),
+                (False, np.full(len(features), np.nan)),
+            )
+        }
+        self._beliefs = Beliefs(self._prior, features)
         self._starts = self._first_choices()
         size = len(configurations)
         self._order: list[int] = []
@@ -80,14 +90,16 @@ class SpaceForecaster:
         self._log_cost = np.full(size, np.nan)
         self._since_fit: int | None = None
         self._shortlist: Rows = np.zeros(0, dtype=np.intp)
-        self._nearby = _Nearby.none(0)
         self._predictions: Predictions | None = None
         self._stale = 0
         self._best_log2 = np.inf
-        self._cold: SpaceForecaster | None = None
-        if self._prior.is_estimated:
-            self._cold = SpaceForecaster(configurations, (), seed, domain)
-            del self._cold._starts[_COLD_STARTS:]
+        self.expected_gain = 1.0
+        """The share of the best time that the last choice was expected to gain; 1 if unknown."""
+
+    @property
+    def trusts_siblings(self) -> bool:
+        """Whether forecasts start from the siblings' times at present."""
+        return self._beliefs.is_trusting
 
     def learn(self, index: int, log2_runtime: float | None, cost_s: float | None = None) -> None:
         """Add a measurement; None means that it failed. A second one replaces the first."""
@@ -96,8 +108,6 @@ class SpaceForecaster:
         self._stale = 0 if is_better else self._stale + 1
         if log2_runtime is not None:
             self._best_log2 = min(self._best_log2, log2_runtime)
-        if self._cold is not None:
-            self._cold.learn(index, log2_runtime, cost_s)
         if self._known[index]:
             self._order.remove(index)
             self._since_fit = None
@@ -112,11 +122,12 @@ class SpaceForecaster:
             self._since_fit = None
             return
         if log2_runtime is not None:
-            self._model.extend(index)
-        self._nearby = self._nearby + self._near([index], self._shortlist)
+            self._beliefs.extend(index)
 
     def _fit_interval(self) -> int:
         measured = len(self._order)
+        if self._prior.knee is not None and measured < _EARLY:
+            return 1
         return 2 if measured < 25 else 5 if measured < 100 else 10
 
     def _timed(self) -> Rows:
@@ -134,84 +145,104 @@ class SpaceForecaster:
         every = np.arange(len(self._known))
         timed = self._timed()
         times = self._log2_runtime[timed]
-        p_ok = 1 - self._p_failure(every, self._near(self._order, every))
+        p_ok = 1 - self._p_failure(every)
         if not self._prior.learns_from(len(timed)):
             return self._prior.predictions(times, p_ok)
+        beliefs = self._beliefs
+        if self._since_fit is None:
+            # Forecasts leave no trace in later choices.
+            beliefs = deepcopy(beliefs)
+            beliefs.fit(timed, times, every[:0])
+        prior = beliefs.held.prior
         # The mean is that of the first, diverse measurements. Later ones were chosen to be fast.
         typical = np.isin(timed, self._order[: len(self._starts)])
-        target = Target.of(times, self._prior, timed, typical)
-        model = self._prior.model()
-        model.log_hyper = self._model.log_hyper
+        target = Target.of(times, prior, timed, typical)
+        model = prior.model()
+        model.log_hyper = beliefs.held.model.log_hyper
         if len(timed) >= FEWEST_FITTED:
             model.fit(timed, target.values)
         model.condition(timed)
         model.look(every)
-        return target.predictions(model, self._prior.mean, p_ok, width(model, target.values))
+        widening = typical_width(model, target.values, typical if prior.knee is None else None)
+        return target.predictions(model, prior.mean, p_ok, widening)
 
-    def _near(self, indices: Sequence[int], rows: Rows) -> _Nearby:
-        """Sum measurements, failures and costs near each row."""
-        measured = np.array(indices, dtype=np.intp)
-        if not len(measured):
-            return _Nearby.none(len(rows))
-        # Squared, because failures and costs correlate over shorter distances than times.
-        closeness = self._model.closeness(measured, rows) ** 2
+    def _p_failure(self, rows: Rows) -> Floats:
+        """Return P(failure) of rows. Siblings whose times mislead are not believed here either."""
+        model, shares = self._failures[self._beliefs.is_trusting]
+        measured = np.array(self._order, dtype=np.intp)
         failed = np.isnan(self._log2_runtime[measured])
-        priced = ~np.isnan(self._log_cost[measured])
-        return _Nearby(
-            measured=closeness.sum(axis=0),
-            failed=closeness[failed].sum(axis=0),
-            priced=closeness[priced].sum(axis=0),
-            log_cost=self._log_cost[measured[priced]] @ closeness[priced],
-        )
+        model.fit(self._features[measured], shares[measured], failed)
+        return model.p_failure(self._features[rows], shares[rows])
 
-    def _p_failure(self, rows: Rows, nearby: _Nearby) -> Floats:
-        failures = len(self._order) - len(self._timed())
-        share = self._prior.failure_share[rows]
-        return p_failure(nearby.failed, nearby.measured, share, failures, len(self._order))
+    def _cost_s(self, rows: Rows, belief: Belief) -> Floats:
+        """Return the expected cost of measuring each row; 1 if none has a cost."""
+        measured = np.array(self._order, dtype=np.intp)
+        priced = measured[~np.isnan(self._log_cost[measured])]
+        if not len(priced):
+            return np.ones(len(rows))
+        # Squared, because costs correlate over shorter distances than times.
+        closeness = belief.model.closeness(priced, rows) ** 2
+        total = np.maximum(closeness.sum(axis=0), 1e-9)
+        cost_s: Floats = np.exp(self._log_cost[priced] @ closeness / total)
+        return cost_s
 
-    def choose(self, *, per_second: bool = False) -> int:
+    def choose(self, *, per_second: bool = False, pending: Sequence[int] = ()) -> int:
         """Return the index with the highest expected improvement times P(ok).
 
-        `per_second` divides by the expected cost. The answer changes only after `learn`.
+        `per_second` divides by the expected cost. `pending` rows are being measured: they are left
+        out, and the closer another row is to one of them, the less it is worth. The answer changes
+        only after `learn`, or with `pending`.
 
         Raises:
             SetupError: Every configuration has been measured.
         """
-        if self._known.all():
+        taken = self._known.copy()
+        taken[list(pending)] = True
+        if taken.all():
             raise SetupError("every configuration has been measured: there is none left to choose")
-        for start in self._starts:
-            if not self._known[start]:
-                return start
-        turns = self._stale - _PATIENCE
-        if self._cold is not None and turns > 0 and turns % 2:
-            return self._cold.choose(per_second=per_second)
+        self.expected_gain = 1.0
+        begun = [*self._order, *pending]
         timed = self._timed()
-        if self._prior.knee is None and len(timed) < FEWEST_TIMED:
-            return self._diverse(self._order, len(self._order))
+        times = self._log2_runtime[timed]
+        is_cold = self._prior.knee is None
+        if self._since_fit is None and self._prior.learns_from(len(timed)):
+            self._refit(timed, times)
+        doubt = 1 - self._beliefs.trust
+        if not is_cold and doubt > _DOUBT and len(begun) in _CONTRASTS:
+            return self._diverse(begun, len(begun))
+        if len(begun) < len(self._starts) and (is_cold or doubt < 0.5):
+            return next(start for start in self._starts if not taken[start])
+        if not self._prior.learns_from(len(timed)) and is_cold:
+            return self._diverse(begun, len(begun))
         if len(timed) == 0:
-            return int(np.argmin(np.where(self._known, np.inf, self._prior.rank)))
-        target = Target.of(self._log2_runtime[timed], self._prior, timed)
-        if self._since_fit is None:
-            self._refit(timed, target)
+            return int(np.argmin(np.where(taken, np.inf, self._prior.rank)))
+        belief = self._beliefs.held
+        turns = self._stale - _PATIENCE
+        if turns > 0 and turns % 2:
+            belief = self._beliefs.cold
         rows = self._shortlist
-        mean, std = target.in_units(*self._model.posterior(target.values), self._prior.mean[rows])
         # The small constant lets P(ok) decide if no improvement is expected.
-        value = (_expected_improvement(mean, std) + 1e-12) * (
-            1 - self._p_failure(rows, self._nearby)
-        )
+        mean, std = belief.posterior(timed, times, rows)
+        # The longer nothing improves, the less the model is believed.
+        std = std * min(1.0 + _WIDER_WHEN_STALE * max(0, turns), _WIDEST)
+        value = _expected_improvement(mean, std) + 1e-12
+        value *= 1 - self._p_failure(rows)
+        value[taken[rows]] = 0.0
+        self.expected_gain = float(1 - 2.0 ** -value.max())
+        if pending:
+            closeness = belief.model.closeness(np.array(pending, dtype=np.intp), rows)
+            value *= np.prod(1 - closeness, axis=0)
         if per_second:
-            value = value / self._nearby.cost_s()
-        value[self._known[rows]] = -np.inf
+            value /= self._cost_s(rows, belief)
+        value[taken[rows]] = -1.0
+        if not (value >= 0).any():
+            return int(np.flatnonzero(~taken)[0])
         return int(rows[np.argmax(value)])
 
-    def _refit(self, timed: Rows, target: Target) -> None:
+    def _refit(self, timed: Rows, times: Floats) -> None:
         self._since_fit = 0
-        if len(timed) >= FEWEST_FITTED:
-            self._model.fit(timed, target.values)
         self._shortlist = self._new_shortlist(timed)
-        self._model.condition(timed)
-        self._model.look(self._shortlist)
-        self._nearby = self._near(self._order, self._shortlist)
+        self._beliefs.fit(timed, times, self._shortlist)
 
     def _new_shortlist(self, timed: Rows) -> Rows:
         """Return unmeasured rows: all if few, else likely ones, near the best, and random."""
@@ -244,6 +275,9 @@ class SpaceForecaster:
                 differing = (self._levels[chosen] != self._levels[index]).sum(axis=1)
                 if differing.min() >= _SPREAD_PARAMETERS:
                     chosen.append(index)
+            # One that the siblings do not favour, without which nothing could contradict them.
+            if len(chosen) < len(self._levels):
+                chosen.insert(1, self._diverse(chosen, 0))
             return chosen
         more = _DIVERSE_STARTS if prior.knee is None else _DIVERSE_AMONG_STRANGERS
         for turn in range(min(more, len(self._levels) - len(chosen))):
@@ -259,33 +293,6 @@ class SpaceForecaster:
             return int(drawn[0])
         differing = (self._levels[drawn][:, None] != self._levels[list(taken)][None]).sum(axis=2)
         return int(drawn[np.argmax(differing.min(axis=1) + 0.01 * differing.mean(axis=1))])
-
-
-@dataclass(frozen=True)
-class _Nearby:
-    """Sums over measurements, each weighted by its closeness to a row."""
-
-    measured: Floats
-    failed: Floats
-    priced: Floats
-    log_cost: Floats
-
-    @classmethod
-    def none(cls, rows: int) -> _Nearby:
-        return cls(*(np.zeros(rows) for _ in range(4)))
-
-    def __add__(self, other: _Nearby) -> _Nearby:
-        return _Nearby(
-            self.measured + other.measured,
-            self.failed + other.failed,
-            self.priced + other.priced,
-            self.log_cost + other.log_cost,
-        )
-
-    def cost_s(self) -> Floats:
-        """Return the expected cost of measuring each row; 1 if no near row has a cost."""
-        cost: Floats = np.exp(self.log_cost / np.maximum(self.priced, 1e-9))
-        return cost
 
 
 def _expected_improvement(mean: Floats, std: Floats) -> Floats:

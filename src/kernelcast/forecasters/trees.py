@@ -16,7 +16,7 @@ from itertools import compress
 from kernelcast.forecasters._source import SourceForecaster
 from kernelcast.forecasters._tuned import DeviceTimes, Elsewhere, TunedForecaster
 from kernelcast.forecasters.emulated import EmulatedForecaster
-from kernelcast.types import Forecast, Observation, Query, Spend
+from kernelcast.types import Forecast, Observation, PastRun, Query, Spend
 
 __all__ = ["DeviceTimes", "Elsewhere", "TreesForecaster"]
 
@@ -32,11 +32,18 @@ class TreesForecaster:
         self._tuned = TunedForecaster(elsewhere)
         self._emulated = EmulatedForecaster()
         self._model = model
+        self._past: Sequence[PastRun] = ()
 
     @cached_property
     def _written(self) -> SourceForecaster:
         """The trained trees, read at first use: a run of configurations does not need them."""
-        return SourceForecaster(path=self._model)
+        forecaster = SourceForecaster(path=self._model)
+        forecaster.remember(self._past)
+        return forecaster
+
+    def remember(self, runs: Sequence[PastRun]) -> None:
+        """Learn from the written kernels of earlier runs; they are read at first use."""
+        self._past = runs
 
     def quote(self, queries: Sequence[Query]) -> Spend:
         """Return no cost."""

@@ -1,4 +1,4 @@
-"""Order a pool of kernels by their chance to be the fastest, and say how many to measure."""
+"""Order a pool of kernels by what measuring them promises, and say how many to measure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Ranked:
-    """A kernel of the pool; `chance` is its chance to be the fastest (they sum to 1)."""
+    """A kernel of the pool.
+
+    `gain` is its score, by which a pool is ordered. `chance` is its chance to be the fastest; the
+    chances sum to 1.
+    """
 
     label: str
     kernel: Kernel
     forecast: Forecast
+    gain: float
     chance: float
 
     @property
@@ -52,25 +57,27 @@ class Ranking:
     def of(
         cls, labels: Sequence[str], kernels: Sequence[Kernel], forecasts: Sequence[Forecast]
     ) -> Ranking:
-        """Order a pool by the chance to be its fastest.
+        """Order a pool by each kernel's expected gain over the level of its best.
 
-        The exact chance would need the joint distribution of all forecasts. Instead, find the
-        speed that one kernel of the pool is expected to exceed. The chance of a kernel is in
-        proportion to its probability to exceed that speed.
+        The level is the speed that one kernel of the pool is expected to exceed. The chance to be
+        the fastest is in proportion to the probability to exceed it; the exact chance would need
+        the joint distribution of all forecasts.
         """
         if not kernels:
             return cls(())
-        chances = _chances(forecasts)
-        # The chances of the last kernels underflow: the forecasts themselves order them.
+        level, chances = _chances(forecasts)
+        gains = np.array([forecast.gain(level) for forecast in forecasts])
+        # The gains of the last kernels underflow: the forecasts themselves order them.
         ruled_out = np.array([_is_ruled_out(forecast) for forecast in forecasts])
         promise = [
             forecast.against_reference().quantile(0.9) + math.log2(max(forecast.p_ok, 1e-12))
             for forecast in forecasts
         ]
-        order = np.lexsort((-np.array(promise), -chances, ruled_out)).tolist()
+        order = np.lexsort((-np.array(promise), -gains, ruled_out)).tolist()
         return cls(
             tuple(
-                Ranked(labels[at], kernels[at], forecasts[at], float(chances[at])) for at in order
+                Ranked(labels[at], kernels[at], forecasts[at], float(gains[at]), float(chances[at]))
+                for at in order
             )
         )
 
@@ -114,21 +121,22 @@ def _is_ruled_out(forecast: Forecast) -> bool:
     return not forecast.p_ok or bool(forecast.objection)
 
 
-def _chances(forecasts: Sequence[Forecast]) -> Floats:
+def _chances(forecasts: Sequence[Forecast]) -> tuple[float, Floats]:
+    """Return the level that one kernel is expected to exceed, and each one's chance to do so."""
     densities = [forecast.against_reference() for forecast in forecasts]
     p_ok = np.array([0.0 if _is_ruled_out(one) else one.p_ok for one in forecasts])
+    low = min(density.knots[0] for density in densities)
+    high = max(density.knots[-1] for density in densities)
     if p_ok.sum() <= 1.0:
         # At most one kernel is expected to run: a kernel that runs at all is the fastest.
-        return np.asarray(p_ok / max(p_ok.sum(), 1e-300))
+        return low, np.asarray(p_ok / max(p_ok.sum(), 1e-300))
 
     def above(speeds: Floats) -> Floats:
         return p_ok[:, None] * np.stack([1.0 - density.cdf(speeds) for density in densities])
 
-    low = min(density.knots[0] for density in densities)
-    high = max(density.knots[-1] for density in densities)
     for _ in range(_REFINEMENTS):
         speeds = np.linspace(low, high, _GRID)
         at = int(np.flatnonzero(above(speeds).sum(axis=0) > 1.0)[-1])
         low, high = speeds[at], speeds[min(at + 1, _GRID - 1)]
     chances = above(np.array([low]))[:, 0]
-    return np.asarray(chances / chances.sum())
+    return float(low), np.asarray(chances / chances.sum())

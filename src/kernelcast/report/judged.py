@@ -224,7 +224,8 @@ def _ratio(pair: Mapping[str, Any]) -> str:
 
 _LEGEND = (
     "P(fastest): chance to be the fastest of the pool. speedup: forecast against the reference if "
-    "it runs, median and 80% interval. P(ok): chance to compile, run and be right."
+    "it runs, median and 80% interval. P(ok): chance to compile, run and be right. The order is by "
+    "expected gain over the best of the pool."
 )
 _CSV = ("rank", "kernel", "chance_fastest", "median_speedup", "low", "high", "p_ok", "why")
 
@@ -272,8 +273,10 @@ def ranking_report(ranking: Ranking, cut: Cut, pool: Mapping[str, Any], top: int
     ]
     if unknown:
         is_all = unknown == sum(not member.is_ruled_out for member in members)
-        warning = f"No measured kernel like {unknown} of these is known: their forecasts are close"
-        parts.append(Text(NO_EXPERIENCE if is_all else f"{warning} to a prior.", style="yellow"))
+        some = (
+            f"Nothing like {unknown} of these was measured: theirs is the forecast of any kernel."
+        )
+        parts.append(Text(NO_EXPERIENCE if is_all else some, style="yellow"))
     if cut.count and len(members) > 1 and members[0].chance - members[-1].chance < 1e-9:
         advice = "nothing tells these kernels apart yet: --measure some, or give --history"
         parts.append(Text(advice))

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from kernelcast.report.terminal import Terminal, echo_source
 
-NO_EXPERIENCE = "No measured kernel like these is known: this forecast is close to a prior."
+NO_EXPERIENCE = "Nothing like this was measured: the forecast is that of any kernel."
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ import numpy as np
 
 from kernelcast import events, types
 from kernelcast.canonical import kernel_id
+from kernelcast.certainty import consult
 from kernelcast.errors import BudgetExceeded, NoDevice, SetupError, StoreError
 from kernelcast.protocols import Backend, Farm, Forecaster, Policy, Proposer, Strategy
 from kernelcast.state import State
@@ -116,7 +118,11 @@ class ProposerContract:
 
 
 class ForecasterContract:
-    """Tests of a `Forecaster`, on the synthetic problem."""
+    """Tests of a `Forecaster`, on the synthetic problem.
+
+    The forecasts of every forecaster obey a few laws. They hold for what `consult` returns, through
+    which every caller asks.
+    """
 
     taught: int = 24
 
@@ -172,6 +178,66 @@ class ForecasterContract:
         answers = _without_usage(first.forecast(queries))
         assert _without_usage(second.forecast(queries)) == answers
         assert _without_usage(first.forecast(queries)) == answers
+
+    def test_a_kernel_ties_with_itself(self) -> None:
+        """The same canonical source is a tie, and runs as its anchor does."""
+        seed = fakes.synthetic_problem().seed_source
+        copy = fakes.make_kernel(f"// the same\n{seed}")
+        for is_measured in (True, False):
+            query = fakes.make_query(copy).model_copy(update={"anchor_measured": is_measured})
+            (forecast,) = consult(self.make(), [query])
+            density = forecast.distribution
+            tie = density.cdf(math.log2(1.03)) - density.cdf(math.log2(0.97))
+            assert tie >= 0.98, f"P(tie) is {tie:.3f}"
+            assert forecast.p_ok == 1.0, "an anchor is known to run"
+
+    def test_a_swapped_pair_mirrors_the_forecast(self) -> None:
+        """If neither kernel was measured, a -> b at 2x is b -> a at 0.5x, with the same chance."""
+        forecaster = self.make()
+        for one, other in pairwise(self._unmeasured()):
+            there, back = consult(forecaster, [self._pair(one, other), self._pair(other, one)])
+            levels = np.linspace(0.05, 0.95, 19)
+            opposite = back.distribution.mirrored().quantile(levels)
+            assert np.allclose(there.distribution.quantile(levels), opposite, atol=1e-6)
+
+    def test_chains_of_forecasts_agree(self) -> None:
+        """The means of a -> b and b -> c add up to that of a -> c, within their widths."""
+        first, second, third = self._unmeasured()[:3]
+        pairs = ((first, second), (second, third), (first, third))
+        forecasts = consult(self.make(), [self._pair(*pair) for pair in pairs])
+        means = [forecast.distribution.mean() for forecast in forecasts]
+        widths = [forecast.distribution.std() for forecast in forecasts]
+        gap = abs(means[0] + means[1] - means[2])
+        assert gap <= math.hypot(*widths), f"means {means}, widths {widths}"
+
+    def test_no_forecast_contradicts_evidence(self) -> None:
+        """What compiled has no compile error; what did not compile does not run."""
+        (query,) = [fakes.make_query(kernel) for kernel in self._unmeasured()[:1]]
+        compiled = types.Evidence(kernel_id=query.candidate.id, toolchain="t")
+        refused = types.Failure(kind=FailureKind.COMPILE_ERROR, message="error: no")
+        broken = compiled.model_copy(update={"failure": refused})
+        asked = [query.model_copy(update={"evidence": one}) for one in (compiled, broken)]
+        runs, fails = consult(self.make(), asked)
+        assert not runs.failure.get(FailureKind.COMPILE_ERROR)
+        assert fails.p_ok == 0.0
+
+    def test_what_is_like_nothing_measured_is_wide(self) -> None:
+        """A forecast that is a prior has a wide 80% interval: it covers 0.85x to 1.18x."""
+        strange = fakes.make_kernel("void zzyzx(qux q) { frob(q, 17); }\n")
+        pair = self._pair(strange, fakes.make_kernel("void plugh(qux q) { xyzzy(q); }\n"))
+        for forecast in consult(self.make(), [pair, fakes.make_query(strange)]):
+            low, high = forecast.distribution.interval(0.8)
+            assert not forecast.is_prior or high - low >= 2.0 * math.log2(1.18)
+
+    def _unmeasured(self) -> list[types.Kernel]:
+        problem = fakes.synthetic_problem()
+        written = fakes.make_kernel(problem.seed_source.replace("int64_t i", "long i"))
+        return [fakes.make_kernel(problem.seed_source), written, *fakes.synthetic_kernels(3, 7)]
+
+    def _pair(self, candidate: types.Kernel, anchor: types.Kernel) -> types.Query:
+        """Return the question about two kernels of which none was measured."""
+        unknown = {"anchor": anchor, "anchor_runtime_s": math.nan, "anchor_measured": False}
+        return fakes.make_query(candidate).model_copy(update=unknown)
 
     def _queries(self) -> list[types.Query]:
         """Return candidates with and without parameters, against different anchors."""

@@ -1,8 +1,12 @@
 """Training of the source model from rows of measured kernels.
 
 The same function trains the model that ships, users' models and the models of a bench's folds.
-Calibration is learnt on problems that the trees it corrects have not seen; then the trees are
-grown on all rows.
+
+Sources differ more than kernels do: one publishes winners only, another the attempts of a small
+model, of which four in five fail. The trees therefore start from what is usual in each row's source
+and learn what sets a kernel apart within it. How far that carries is learnt on sources that the
+trees have not seen (or on problems, if there are too few sources); then the trees are grown on all
+rows.
 """
 
 from __future__ import annotations
@@ -16,10 +20,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import minimize_scalar
+from scipy.special import logit
 
 from kernelcast.dataset import UNSTATED, Rows, Trial, Trials, recorded_trials
 from kernelcast.errors import SetupError
+from kernelcast.forecasters._experience import (
+    FASTER,
+    FAULTY,
+    SIGNS_OF_FAILURE,
+    SIGNS_OF_OUTCOME,
+    SLOWER,
+    Signs,
+    design,
+    fitted,
+    sign_values,
+)
 from kernelcast.forecasters._features import (
     SearchHistory,
     SourceFeatures,
@@ -31,7 +47,9 @@ from kernelcast.forecasters._source import (
     GROUP_OF_CLASS,
     Header,
     SourceModel,
-    pool_rows,
+    group_odds,
+    group_scores,
+    shares_at,
 )
 from kernelcast.types import FailureKind
 
@@ -39,6 +57,7 @@ if TYPE_CHECKING:
     import lightgbm
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 EVALUATION_ONLY = ("sol-execbench-rocm",)
 """Sources that were published for evaluation only."""
@@ -50,7 +69,17 @@ _WIDEST_LOG2 = 7.0
 _EARLIER = 2  # examples of a trial as if it had come earlier in its search
 _EARLIER_WEIGHT = 0.4
 _SOURCE_WEIGHT_LIMIT = 2000.0
-_HELD_OUT = 4  # every fourth problem calibrates
+_HELD_OUT = 4  # parts of the sources, or of the problems of which one part calibrates
+_FEWEST_OF_A_SOURCE = 100  # examples of a source that counts as one
+_FEWEST_SOURCES = 3
+_SHARE_WEIGHT = 5.0  # examples that the mean of all sources counts for in one source
+_WINNERS_ONLY = 200  # examples of a source without a failure: it publishes none
+_FLATTEST, _STEEPEST = 0.05, 1.5
+_LEAST_SPREAD = 0.5
+_FEWEST = 200  # examples from which trees are grown for a part
+_SIGN_PRECISION, _NO_INTERCEPT, _SIGN_STEPS = 30.0, 1e6, 10
+_SCORE_PRECISION = 3.0  # of the weight of the trees' score, about 1
+_LEAST_SCALE = 1e-3
 
 _GROWING: dict[str, Any] = {
     "num_threads": 1,
@@ -72,44 +101,53 @@ _SETTINGS: dict[str, dict[str, Any]] = {
         "num_leaves": 8,
     },
     "failure": {"objective": "binary", "learning_rate": 0.03, "num_leaves": 12},
-    "order": {
-        "objective": "regression",
-        "learning_rate": 0.03,
-        "num_leaves": 16,
-        "min_data_in_leaf": 15,
-        "lambda_l2": 5.0,
-    },
 }
-_ROUNDS = {"density": 120, "failure": 200, "order": 400}
+_ROUNDS = {"density": 120, "failure": 200}
 
 
 @dataclass(frozen=True, eq=False)
 class _Examples:
-    """Rows that the density and failure trees read; `outcome` is nan without a speedup.
+    """Rows that the trees read; `outcome` is nan without a speedup.
 
-    `genuine` marks trials at their own place in the search, `held_out` those that calibrate.
+    `source` is where an example was published, `writer` the source and the model that wrote it.
+    `genuine` marks trials at their own place in the search.
     """
 
     rows: NDArray[np.float32]
     outcome: Floats
-    failed: NDArray[np.bool_]
+    failed: Flags
     weight: Floats
-    genuine: NDArray[np.bool_]
-    held_out: NDArray[np.bool_]
+    genuine: Flags
+    group: NDArray[np.str_]
+    source: NDArray[np.str_]
+    writer: NDArray[np.str_]
 
+    @property
+    def ran(self) -> Flags:
+        """Examples with a speedup."""
+        return ~np.isnan(self.outcome)
 
-@dataclass(frozen=True, eq=False)
-class _PoolExamples:
-    """Rows that the order trees read, of kernels that ran in pools of at least two.
+    @property
+    def tells_failures(self) -> Flags:
+        """Examples of sources that publish failures too."""
+        winners = [
+            name
+            for name in np.unique(self.source)
+            if (own := self.genuine & (self.source == name)).sum() >= _WINNERS_ONLY
+            and not self.failed[own].any()
+        ]
+        return ~np.isin(self.source, winners)
 
-    `place` is the rank in the pool from -0.5 (slowest) to 0.5; `about_mean` is the log2 speedup
-    against the pool's mean.
-    """
-
-    rows: NDArray[np.float32]
-    place: Floats
-    about_mean: Floats
-    held_out: NDArray[np.bool_]
+    def held_out(self, seed: int) -> list[Flags]:
+        """Parts on which to judge trees that are grown on the rest."""
+        rng = np.random.default_rng(seed)
+        counts = Counter(self.source[self.genuine].tolist())
+        large = sorted(name for name, count in counts.items() if count >= _FEWEST_OF_A_SOURCE)
+        if len(large) >= _FEWEST_SOURCES:
+            parts = np.array_split(rng.permutation(large), min(_HELD_OUT, len(large)))
+            return [np.isin(self.source, part) for part in parts]
+        groups = np.unique(self.group)
+        return [np.isin(self.group, rng.permutation(groups)[: len(groups) // _HELD_OUT])]
 
 
 def train_source_model(rows: Rows, seed: int = 0) -> SourceModel:
@@ -128,34 +166,33 @@ def train_source_model(rows: Rows, seed: int = 0) -> SourceModel:
         raise SetupError("no row has a kernel's text: import rows with `kernelcast data import`")
     texts = [(group, candidate_digest(trial.query)) for group, trial in trials]
     features = SourceFeatures(choose_vocabulary(texts, _VOCABULARY))
-    groups = sorted({search.group for search in searches})
-    calibrating = set(np.random.default_rng(seed).permutation(groups)[: len(groups) // _HELD_OUT])
-    publishers = dict(zip(*(rows[name].to_pylist() for name in ("row_id", "source")), strict=True))
-    examples = _examples(searches, features, publishers, calibrating, seed)
-    pools = _pool_examples(recorded_trials(rows, order="none"), features, calibrating)
-    ran = examples.genuine & ~np.isnan(examples.outcome)
-    failed = examples.failed[examples.genuine]
+    columns = (rows[name].to_pylist() for name in ("row_id", "source", "model"))
+    writers = {
+        row: (source, f"{source}, {model}") for row, source, model in zip(*columns, strict=True)
+    }
+    examples = _examples(searches, features, writers, seed)
+    ran = examples.genuine & examples.ran
     knots, share_below = _shapes(examples.outcome[ran])
-    counts = np.bincount(_classes(examples.outcome[ran]), minlength=_CLASSES) + 0.5
     known, reads = set(features.vocabulary), [read for _, read in texts]
     sources = Counter(rows["source"].to_pylist())
-    tie_scaling, failure_scaling, order_scale = _calibration(examples, pools, seed)
+    usual = _Usual.of(examples)
+    unseen = _Unseen.of(examples, usual, seed)
     header = Header(
         languages=tuple(sorted({trial.query.candidate.language for _, trial in trials})),
         vocabulary=features.vocabulary,
         knots=knots,
         share_below=share_below,
-        class_shares=tuple((counts / counts.sum()).tolist()),
-        failure_share=(float(failed.sum()) + 0.5) / (failed.size + 1.0),
+        class_shares=tuple(usual.class_shares.tolist()),
+        density_slope=unseen.density_slope(examples, usual),
+        failure_odds=usual.failure_odds,
+        failure_signs=unseen.failure_signs(examples, usual, features.columns),
+        outcome_signs=unseen.outcome_signs(examples, usual, features.columns),
         failure_causes=_failure_causes(trial for _, trial in trials),
-        tie_scaling=tie_scaling,
-        failure_scaling=failure_scaling,
-        order_scale=order_scale,
         usual_coverage=float(np.quantile([read.coverage(known) for read in reads], 0.05)),
         usual_words=int(np.quantile([len(known & read.words.keys()) for read in reads], 0.05)),
         trained_on=", ".join(f"{name} ({count})" for name, count in sorted(sources.items())),
     )
-    trees = _grow(examples, pools, seed, all_problems=True)
+    trees = _grow(examples, usual, np.ones(len(examples.rows), dtype=bool), seed)
     return SourceModel(header, {name: tree.model_to_string() for name, tree in trees.items()})
 
 
@@ -187,14 +224,13 @@ def _is_text(trial: Trial) -> bool:
 def _examples(
     searches: Sequence[Trials],
     features: SourceFeatures,
-    publishers: Mapping[str, str],
-    calibrating: set[str],
+    writers: Mapping[str, tuple[str, str]],
     seed: int,
 ) -> _Examples:
     """Each trial at its own place, and again as if it had come earlier in its search."""
     rng = np.random.default_rng(seed)
     matrices: list[NDArray[np.float32]] = []
-    columns: list[tuple[float, bool, bool, bool, str]] = []
+    columns: list[tuple[float, bool, bool, str, str, str]] = []
     for search in searches:
         trials = [trial for trial in search.trials if _is_text(trial)]
         history = SearchHistory()
@@ -212,46 +248,18 @@ def _examples(
             ]
             matrices.append(features.matrix(queries, history).astype(np.float32))
             for other in moved:
-                columns.append(
-                    (
-                        _log2_speedup(other) - trial.query.anchor_log2_speedup,
-                        not other.ok,
-                        other is trial,
-                        search.group in calibrating,
-                        publishers[other.row_id],
-                    )
-                )
-    outcome, failed, genuine, held_out, publisher = map(np.array, zip(*columns, strict=True))
+                outcome = _log2_speedup(other) - trial.query.anchor_log2_speedup
+                written = (search.group, *writers[other.row_id])
+                columns.append((outcome, not other.ok, other is trial, *written))
+    outcomes, failed, genuine, group, source, writer = map(np.array, zip(*columns, strict=True))
     weight = np.where(genuine, 1.0, _EARLIER_WEIGHT)
-    for name in np.unique(publisher):
-        # The thousands of similar kernels of one publisher must not outweigh the others.
-        own = publisher == name
+    for name in np.unique(source):
+        # The thousands of similar kernels of one source must not outweigh the others.
+        own = source == name
         if not own.all():
             weight[own] *= min(1.0, _SOURCE_WEIGHT_LIMIT / max(float((own & genuine).sum()), 1.0))
-    return _Examples(np.concatenate(matrices), outcome, failed, weight, genuine, held_out)
-
-
-def _pool_examples(
-    pools: Iterable[Trials], features: SourceFeatures, calibrating: set[str]
-) -> _PoolExamples:
-    """All texts of one problem and device as a pool of which nothing is measured."""
-    matrices = [np.empty((0, 2 * len(features.static_columns) + 6), np.float32)]
-    columns: list[tuple[float, float, bool]] = []
-    for pool in pools:
-        trials = [trial for trial in pool.trials if _is_text(trial)]
-        log2_speedup = np.array([_log2_speedup(trial) for trial in trials])
-        ran = ~np.isnan(log2_speedup)
-        if ran.sum() < 2:
-            continue
-        speed = log2_speedup[ran]
-        matrix = pool_rows(features, [trial.query for trial in trials])[ran]
-        matrices.append(matrix.astype(np.float32))
-        place = (speed.argsort().argsort() + 0.5) / speed.size - 0.5
-        about_mean = np.clip(speed - speed.mean(), -2.0, 2.0)
-        held_out = pool.group in calibrating
-        columns += [(*at, held_out) for at in zip(place, about_mean, strict=True)]
-    table = np.array(columns, dtype=np.float64).reshape(-1, 3)
-    return _PoolExamples(np.concatenate(matrices), table[:, 0], table[:, 1], table[:, 2] > 0.0)
+    rows = np.concatenate(matrices)
+    return _Examples(rows, outcomes, failed, weight, genuine, group, source, writer)
 
 
 def _log2_speedup(trial: Trial) -> float:
@@ -261,35 +269,87 @@ def _log2_speedup(trial: Trial) -> float:
     return trial.log2_speedup + trial.query.anchor_log2_speedup
 
 
+@dataclass(frozen=True, eq=False)
+class _Usual:
+    """What is usual: over all sources and writers, and in those of each example."""
+
+    class_shares: Floats
+    class_shares_here: Floats
+    failure_odds: tuple[float, float]
+    """Mean and standard deviation over the writers."""
+    failure_odds_here: Floats
+
+    @classmethod
+    def of(cls, examples: _Examples) -> _Usual:
+        """Count outcomes by source and failures by writer."""
+        ran = examples.genuine & examples.ran
+        classes = _classes(examples.outcome)
+        by_source = {
+            name: np.bincount(classes[ran & (examples.source == name)], minlength=_CLASSES)
+            for name in np.unique(examples.source)
+        }
+        # A source counts by its size up to a limit.
+        shares = sum(
+            (counts + 0.5) / (counts.sum() + 0.5 * _CLASSES) * min(counts.sum(), _WINNERS_ONLY)
+            for counts in by_source.values()
+        )
+        shares = shares / shares.sum()
+        shares_here = {
+            name: (counts + _SHARE_WEIGHT * shares) / (counts.sum() + _SHARE_WEIGHT)
+            for name, counts in by_source.items()
+        }
+        telling = examples.genuine & examples.tells_failures
+        sizes, odds = {}, {}
+        for name in np.unique(examples.writer):
+            failed = examples.failed[telling & (examples.writer == name)]
+            sizes[name] = min(failed.size, _WINNERS_ONLY)
+            odds[name] = float(logit((failed.sum() + 0.5) / (failed.size + 1.0)))
+        weights = np.array(list(sizes.values())) + 1e-9
+        values = np.array(list(odds.values()))
+        mean = float(np.average(values, weights=weights))
+        spread = math.sqrt(float(np.average((values - mean) ** 2, weights=weights)))
+        return cls(
+            shares,
+            np.stack([shares_here[name] for name in examples.source.tolist()]),
+            (mean, max(spread, _LEAST_SPREAD)),
+            np.array([odds[name] for name in examples.writer.tolist()]),
+        )
+
+
 # ------------------------------------------------------------------------------------------- trees
 
 
 def _grow(
-    examples: _Examples, pools: _PoolExamples, seed: int, *, all_problems: bool
+    examples: _Examples, usual: _Usual, used: Flags, seed: int
 ) -> dict[str, lightgbm.Booster]:
-    """Grow the trees of each name, on all problems or on those that do not calibrate."""
+    """Grow the trees of each name on the examples that are `used`."""
     # Slow to import, and needed only where trees are grown.
     import lightgbm
 
-    used = all_problems | ~examples.held_out
-    ran = used & ~np.isnan(examples.outcome)
-    ranked = all_problems | ~pools.held_out
+    ran, telling = used & examples.ran, used & examples.tells_failures
     # Failure depends little on the place in the search: more of the same would only overfit.
     failure_weight = np.where(examples.genuine, 1.0, _EARLIER_WEIGHT) * examples.weight
     data = {
-        "density": (examples.rows[ran], _classes(examples.outcome[ran]), examples.weight[ran]),
-        "failure": (examples.rows[used], examples.failed[used], failure_weight[used]),
-        "order": (pools.rows[ranked], pools.place[ranked], np.ones(ranked.sum())),
+        "density": (
+            ran,
+            _classes(examples.outcome),
+            examples.weight,
+            np.log(usual.class_shares_here),
+        ),
+        "failure": (telling, examples.failed, failure_weight, usual.failure_odds_here),
     }
-    if not ranked.any():
-        data["order"] = (np.zeros((2, pools.rows.shape[1]), np.float32), np.zeros(2), np.ones(2))
     return {
         name: lightgbm.train(
             {**_GROWING, **_SETTINGS[name], "seed": seed},
-            lightgbm.Dataset(rows, target.astype(np.float64), weight=weight),
+            lightgbm.Dataset(
+                examples.rows[rows],
+                target[rows].astype(np.float64),
+                weight=weight[rows],
+                init_score=start[rows],
+            ),
             _ROUNDS[name],
         )
-        for name, (rows, target, weight) in data.items()
+        for name, (rows, target, weight, start) in data.items()
     }
 
 
@@ -297,42 +357,100 @@ def _classes(outcome: Floats) -> NDArray[np.intp]:
     return np.searchsorted(CLASS_EDGES, outcome, side="right")
 
 
-def _calibration(
-    examples: _Examples, pools: _PoolExamples, seed: int
-) -> tuple[tuple[float, float], tuple[float, float], float]:
-    """Scalings of ties and failures and the order's scale, on problems the trees did not see."""
-    judged = examples.held_out & examples.genuine
-    ran = judged & ~np.isnan(examples.outcome)
-    if ran.sum() < 50 or (~examples.held_out & ~np.isnan(examples.outcome)).sum() < 200:
-        return (1.0, 0.0), (1.0, 0.0), 1.0
-    trees = _grow(examples, pools, seed, all_problems=False)
+@dataclass(frozen=True, eq=False)
+class _Unseen:
+    """Scores of examples by trees that have not seen their source, or their problem."""
 
-    def predict(name: str, rows: NDArray[np.float32]) -> Floats:
-        return np.asarray(trees[name].predict(rows, num_threads=1))
+    judged: Flags
+    """The examples that have scores."""
+    class_scores: Floats
+    failure_scores: Floats
 
-    tied = predict("density", examples.rows[ran])[:, GROUP_OF_CLASS == 1].sum(axis=1)
-    ties = _fitted_scaling(tied, GROUP_OF_CLASS[_classes(examples.outcome[ran])] == 1)
-    failures = _fitted_scaling(predict("failure", examples.rows[judged]), examples.failed[judged])
-    scale = 1.0
-    if pools.held_out.sum() >= 20:
-        score = predict("order", pools.rows[pools.held_out])
-        score = score - score.mean()
-        scale = float(score @ pools.about_mean[pools.held_out] / max(float(score @ score), 1e-9))
-    return ties, failures, max(scale, 0.1)
+    @classmethod
+    def of(cls, examples: _Examples, usual: _Usual, seed: int) -> _Unseen:
+        """Grow trees on all but one part, for each part, and ask them about it."""
+        count = len(examples.rows)
+        judged = np.zeros(count, dtype=bool)
+        class_scores, failure_scores = np.zeros((count, _CLASSES)), np.zeros(count)
+        for part in examples.held_out(seed):
+            used, asked = examples.genuine & ~part, examples.genuine & part
+            if min((used & examples.ran).sum(), (used & examples.tells_failures).sum()) < _FEWEST:
+                continue
+            trees = _grow(examples, usual, used, seed)
+            rows = examples.rows[asked]
+            class_scores[asked] = np.asarray(trees["density"].predict(rows, raw_score=True))
+            failure_scores[asked] = np.asarray(trees["failure"].predict(rows, raw_score=True))
+            judged |= asked
+        return cls(judged, class_scores, failure_scores)
+
+    def density_slope(self, examples: _Examples, usual: _Usual) -> float:
+        """The factor on the scores of the classes under which the outcomes are likeliest."""
+        ran = self.judged & examples.ran
+        if not ran.any():
+            return 1.0
+        happened = _classes(examples.outcome[ran])
+        weight = examples.weight[ran]
+
+        def loss(slope: float) -> float:
+            chances = shares_at(usual.class_shares_here[ran], slope * self.class_scores[ran])
+            return -float(weight @ np.log(chances[np.arange(len(happened)), happened]))
+
+        best = minimize_scalar(loss, bounds=(_FLATTEST, _STEEPEST), method="bounded")
+        return round(float(best.x), 4)
+
+    def failure_signs(self, examples: _Examples, usual: _Usual, columns: Sequence[str]) -> Signs:
+        """The regression of failure, beyond what is usual of the writer."""
+        judged = self.judged & examples.tells_failures
+        odds = usual.failure_odds_here[judged][:, None]
+        scores, failed = self.failure_scores[judged][:, None], examples.failed[judged]
+        return _signs(SIGNS_OF_FAILURE, columns, examples.rows[judged], scores, odds, failed)
+
+    def outcome_signs(self, examples: _Examples, usual: _Usual, columns: Sequence[str]) -> Signs:
+        """The regression of slower and faster against a tie; its intercepts are the usual ones."""
+        judged = self.judged & examples.ran
+        group = GROUP_OF_CLASS[_classes(examples.outcome[judged])]
+        outcome = np.select([group == SLOWER, group == FASTER], [1, 2], 0)
+        scores = group_scores(usual.class_shares_here[judged], self.class_scores[judged])
+        odds = group_odds(usual.class_shares_here[judged])
+        signs = _signs(SIGNS_OF_OUTCOME, columns, examples.rows[judged], scores, odds, outcome)
+        intercepts = group_odds(usual.class_shares[None])[0].tolist()
+        weights = [(own, *row[1:]) for own, row in zip(intercepts, signs.weights, strict=True)]
+        return signs.model_copy(update={"weights": tuple(weights)})
 
 
-def _fitted_scaling(claimed: Floats, happened: NDArray[np.bool_]) -> tuple[float, float]:
-    """Slope and offset in log odds under which the claims are likeliest, drawn towards (1, 0)."""
-    p = np.clip(claimed, 1e-6, 1.0 - 1e-6)
-    odds = np.log(p / (1.0 - p))
+def _signs(
+    names: Sequence[str],
+    columns: Sequence[str],
+    rows: NDArray[np.float32],
+    scores: Floats,
+    odds: Floats,
+    outcomes: NDArray[Any],
+) -> Signs:
+    """Fit a regression to all judged examples, beyond the odds that are usual there."""
+    values = sign_values(rows, [columns.index(name) for name in names])
+    known = np.isfinite(values).any(axis=0)
+    centres, scales = np.zeros(len(names)), np.ones(len(names))
+    centres[known] = np.nanmean(values[:, known], axis=0)
+    scales[known] = np.nanstd(values[:, known], axis=0) + _LEAST_SCALE
+    matrix = design(scores, values, centres, scales)
+    precision = np.full(matrix.shape[1], _SIGN_PRECISION)
+    precision[0] = _NO_INTERCEPT
+    precision[1 : 1 + scores.shape[1]] = _SCORE_PRECISION
+    start = np.zeros((odds.shape[1], matrix.shape[1]))
+    start[:, 1 : 1 + scores.shape[1]] = np.eye(scores.shape[1])
+    # A fault of a text is believed before any example shows that it is one.
+    start[0, 1 + scores.shape[1] :] = [name.startswith(FAULTY) for name in names]
+    weights = fitted(matrix, outcomes.astype(np.intp), odds, start, precision, _SIGN_STEPS)
+    return Signs(
+        columns=tuple(names),
+        centres=_rounded(centres),
+        scales=_rounded(scales),
+        weights=tuple(_rounded(row) for row in weights),
+    )
 
-    def loss(scaling: Floats) -> float:
-        z = scaling[0] * odds + scaling[1]
-        surprise = np.logaddexp(0.0, np.where(happened, -z, z)).sum()
-        return float(surprise + 5.0 * ((scaling[0] - 1.0) ** 2 + scaling[1] ** 2))
 
-    slope, offset = minimize(loss, np.array([1.0, 0.0]), method="BFGS").x
-    return max(round(float(slope), 4), 0.1), round(float(offset), 4)
+def _rounded(values: Floats) -> tuple[float, ...]:
+    return tuple(np.round(values, 5).tolist())
 
 
 # ------------------------------------------------------------------------------------------ shapes

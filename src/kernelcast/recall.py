@@ -1,0 +1,67 @@
+"""What earlier runs of a store measured, for a forecaster to remember.
+
+A run recalls the latest runs that had ended when it began. It records which ones and how many of
+their measurements, so that a resumed run remembers the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernelcast import events
+from kernelcast.store import Store
+from kernelcast.types import Language, Observation, PastRun
+
+_MOST_RUNS = 30  # that are looked at
+_MOST_MEASUREMENTS = 150  # a second or two of reading
+
+
+def recallable(store: Store, device_id: str, language: Language) -> dict[str, int]:
+    """Return how many measurements to recall of each run, the latest run first.
+
+    Only ended runs on the device, in the language, with written kernels are recalled: the
+    configurations of a template say nothing about how a model writes.
+    """
+    recalled: dict[str, int] = {}
+    left = _MOST_MEASUREMENTS
+    for info in sorted(store.runs(), key=lambda run: -run.created_at)[:_MOST_RUNS]:
+        state = store.open_run(info.name).state
+        started = state.started
+        if started is None or not state.ended or not state.measured or not left:
+            continue
+        if started.device.id != device_id or started.problem.language != language:
+            continue
+        proposer = started.spec.components.get("proposer")
+        if proposer is None or proposer.name == "template":
+            continue
+        recalled[info.name] = min(state.measured, left)
+        left -= recalled[info.name]
+    return recalled
+
+
+def past_runs(store: Store, recalled: Mapping[str, int]) -> list[PastRun]:
+    """Return the measurements that are recalled, the earliest run first."""
+    past = []
+    for name, count in list(recalled.items())[::-1]:
+        run = store.open_run(name)
+        started = run.state.started
+        assert started is not None
+        measured = [
+            event.measurement
+            for event in run.events("measured")
+            if isinstance(event, events.Measured)
+            and event.purpose == "search"
+            and not event.cached  # the run that made it may be recalled too
+            and event.measurement.device_id == started.device.id
+        ][:count]
+        kernels = store.kernels([measurement.kernel_id for measurement in measured])
+        observations = [
+            Observation(kernel=kernel, measurement=measurement, writer=started.spec.writer)
+            for kernel, measurement in zip(kernels, measured, strict=True)
+        ]
+        past.append(
+            PastRun(
+                problem=started.problem, device=started.device, observations=tuple(observations)
+            )
+        )
+    return past

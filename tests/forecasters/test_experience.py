@@ -1,0 +1,94 @@
+"""What measured kernels teach: about a writer, a run, and signs that tell outcomes apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernelcast.forecasters._experience import (
+    FASTER,
+    SIGNS_OF_FAILURE,
+    SIGNS_OF_OUTCOME,
+    SLOWER,
+    TIE,
+    Experience,
+    Signs,
+    fitted,
+)
+
+COLUMNS = tuple(dict.fromkeys((*SIGNS_OF_FAILURE, *SIGNS_OF_OUTCOME)))
+SHARES = np.array([0.2, 0.5, 0.3])
+NO_SCORE, NO_SCORES = np.zeros(1), np.zeros((1, 2))
+
+
+def experience() -> Experience:
+    def signs(names: tuple[str, ...], outcomes: int) -> Signs:
+        zeros = (0.0,) * len(names)
+        weights = ((0.0,) * (1 + outcomes + len(names)),) * outcomes
+        return Signs(columns=names, centres=zeros, scales=(1.0,) * len(names), weights=weights)
+
+    return Experience(
+        COLUMNS, signs(SIGNS_OF_FAILURE, 1), (0.0, 1.5), signs(SIGNS_OF_OUTCOME, 2), SHARES
+    )
+
+
+def row(**signs: float) -> np.ndarray:
+    values = np.full((1, len(COLUMNS)), np.nan)
+    for name, value in signs.items():
+        values[0, COLUMNS.index(name)] = value
+    return values
+
+
+def test_nothing_measured_is_as_usual() -> None:
+    known = experience()
+    assert known.p_failure(row(), NO_SCORE, [""], known.new_run()) == pytest.approx(0.5)
+    assert known.groups(row(), NO_SCORES)[0] == pytest.approx([1 / 3] * 3)
+    assert known.class_shares(0) == pytest.approx(SHARES)
+
+
+def test_a_writer_is_known_after_five_kernels_and_in_later_runs() -> None:
+    known = experience()
+    first = known.new_run()
+    for _ in range(5):
+        known.add_failure(row(), 0.0, "careless", first, failed=True)
+    later = known.new_run()
+    careless, careful = known.p_failure(
+        np.vstack([row(), row()]), np.zeros(2), ["careless", "unknown"], later
+    )
+    assert careless > 0.75
+    assert careful == pytest.approx(0.5)
+    assert known.p_failure(row(), NO_SCORE, ["careless"], first) > careless
+
+
+def test_a_sign_that_tells_failures_apart_is_learnt() -> None:
+    known = experience()
+    run = known.new_run()
+    for number in range(120):
+        large = number % 2 == 0
+        size = row(tokens=5.0 if large else -5.0)
+        known.add_failure(size, 0.0, "", run, failed=large)
+    asked = np.vstack([row(tokens=5.0), row(tokens=-5.0)])
+    risky, safe = known.p_failure(asked, np.zeros(2), ["", ""], run)
+    assert risky > 0.7
+    assert safe < 0.3
+
+
+@pytest.mark.parametrize("group", [SLOWER, TIE, FASTER])
+def test_outcomes_of_one_group_make_it_likely(group: int) -> None:
+    known = experience()
+    for measured in range(12):
+        known.add_outcome(row(), NO_SCORES, group, group, measured)
+    assert known.groups(row(), NO_SCORES)[0].argmax() == group
+    assert known.groups(row(), NO_SCORES)[0].sum() == pytest.approx(1.0)
+    assert known.class_shares(5)[group] > SHARES[group]
+
+
+def test_a_fit_finds_the_weights_that_made_the_outcomes() -> None:
+    rng = np.random.default_rng(0)
+    matrix = np.column_stack((np.ones(4000), rng.normal(size=(4000, 2))))
+    true = np.array([[0.5, 1.0, -1.0], [-0.5, 0.0, 2.0]])
+    odds = np.column_stack((np.zeros(4000), matrix @ true.T))
+    chances = np.exp(odds) / np.exp(odds).sum(axis=1, keepdims=True)
+    outcomes = (rng.random((4000, 1)) > chances.cumsum(axis=1)).sum(axis=1)
+    found = fitted(matrix, outcomes, np.zeros((4000, 2)), np.zeros((2, 3)), np.full(3, 1e-3), 12)
+    assert found == pytest.approx(true, abs=0.2)
