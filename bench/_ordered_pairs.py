@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelcast.canonical import kernel_id
+from kernelcast.canonical import as_kernel
 from kernelcast.types import Argument, Case, Fill, Kernel, Problem, Tolerance
 
 _C_TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long"}
@@ -104,10 +104,7 @@ def pair(kind: str, name: str, arrays: str, sizes: str, codes: tuple[Code, Code]
         oracle_source="",
         seed_source=slow,
     )
-    kernels = [
-        Kernel(id=kernel_id(source, "cuda"), language="cuda", source=source)
-        for source in (slow, fast)
-    ]
+    kernels = [as_kernel(source, "cuda") for source in (slow, fast)]
     return Pair(name, kind, problem, *kernels)
 
 

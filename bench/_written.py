@@ -18,6 +18,8 @@ from shared_rows import import_shared
 
 SEARCHES = "llm_sol_mi350x"
 KERNELBENCH = ("llm_kb_rtx4090", "llm_kb_a100", "llm_kb_small_sets", "llm_kernelbench_com")
+PUBLISHABLE = (*KERNELBENCH, "llm_cuda_l1_5gpu", "llm_cuda_l2_hgemm")
+"""What the model that ships is trained on."""
 AGENTS = ("gpt-5.6-sol", "GLM-5.2")
 
 

@@ -33,7 +33,7 @@ from _ordered_pairs import PAIRS, Pair
 from _result import bench_parser, report, rounded
 from _written import KERNELBENCH, SEARCHES, rows_of
 from emulator_pairs import quick_pairs
-from kernelcast.canonical import C_FAMILY, kernel_id
+from kernelcast.canonical import C_FAMILY, as_kernel
 from kernelcast.canonical.lint import faults
 from kernelcast.cli.forecast import ask
 from kernelcast.dataset import Pool, recorded_trials
@@ -133,7 +133,7 @@ def _faulty(kernel: Kernel) -> Kernel:
 
 
 def _kernel(source: str, like: Kernel) -> Kernel:
-    return Kernel(id=kernel_id(source, like.language), language=like.language, source=source)
+    return as_kernel(source, like.language)
 
 
 def known_pairs(pairs: Sequence[Pair], device: Device) -> Iterator[PairAnswer]:

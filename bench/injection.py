@@ -32,11 +32,11 @@ from pathlib import Path
 
 from _data import read_columns
 from _result import bench_parser, report
-from kernelcast.canonical import kernel_id
+from kernelcast.canonical import as_kernel
 from kernelcast.dataset._foreign import _language
 from kernelcast.devices import find_device
 from kernelcast.forecasters.llm import LlmForecaster
-from kernelcast.types import Kernel, Language, Problem, Query
+from kernelcast.types import Language, Problem, Query
 
 ROOT = Path(__file__).parents[1]
 SEED = 20240607
@@ -550,10 +550,7 @@ def prompt_builder() -> Callable[[Sample, str], str]:
     def build(sample: Sample, source: str) -> str:
         problem = Problem.unstated("injection", sample.language, sample.source)
         # Against nothing, the candidate is shown in full and not as a difference.
-        kernels = [
-            Kernel(id=kernel_id(text, sample.language), language=sample.language, source=text)
-            for text in (source, "")
-        ]
+        kernels = [as_kernel(text, sample.language) for text in (source, "")]
         query = Query(
             problem=problem.model_copy(update={"entry": sample.entry}),
             device=device,

@@ -33,14 +33,13 @@ from typing import Any
 import numpy as np
 
 from _result import bench_parser, report, rounded
-from _written import KERNELBENCH, rows_of, searched_rows
+from _written import PUBLISHABLE, rows_of, searched_rows
 from kernelcast.forecasters._source import SourceModel
 from kernelcast.judge.evaluation import Answer, evaluate
 from kernelcast.scoring import auroc
 from kernelcast.training.folds import Fold, leave_source_out
 from kernelcast.training.trees import train_source_model
 
-FILES = (*KERNELBENCH, "llm_cuda_l1_5gpu", "llm_cuda_l2_hgemm")
 SEARCHED = "sol-execbench-rocm"
 _FEWEST_FAILURES = 50
 _FEWEST_TIMED = 30
@@ -72,7 +71,7 @@ def _sources(seed: int, models: Path | None, *, quick: bool) -> Iterator[tuple[s
         rows = rows_of(("llm_kb_small_sets", "llm_kernelbench_com"), 30)
         parts = list(leave_source_out(rows, 10))[:1]
     else:
-        rows = rows_of(FILES)
+        rows = rows_of(PUBLISHABLE)
         parts = [*leave_source_out(rows, _FEWEST_FAILURES), (SEARCHED, rows, searched_rows())]
     for number, (source, train, test) in enumerate(parts):
         path = None if models is None else models / f"{source.replace('/', '-')}-{seed}.json.zst"

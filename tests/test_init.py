@@ -31,7 +31,7 @@ PUBLIC = {
         CppBackend CudaBackend OpenClBackend Recorded Recording ReplayBackend TritonBackend
     """,
     "kernelcast.canonical": """
-        C_FAMILY PYTHON_FAMILY Token canonical_parameters canonical_source
+        C_FAMILY PYTHON_FAMILY Token as_kernel canonical_parameters canonical_source
         kernel_id language_of read_kernel tokens
     """,
     "kernelcast.dataset": """

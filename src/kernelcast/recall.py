@@ -25,9 +25,11 @@ def recallable(store: Store, device_id: str, language: Language) -> dict[str, in
     recalled: dict[str, int] = {}
     left = _MOST_MEASUREMENTS
     for info in sorted(store.runs(), key=lambda run: -run.created_at)[:_MOST_RUNS]:
+        if not left:
+            break
         state = store.open_run(info.name).state
         started = state.started
-        if started is None or not state.ended or not state.measured or not left:
+        if started is None or not state.ended or not state.measured:
             continue
         if started.device.id != device_id or started.problem.language != language:
             continue

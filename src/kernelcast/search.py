@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelcast import events
-from kernelcast.canonical import kernel_id
+from kernelcast.canonical import as_kernel
 from kernelcast.errors import SetupError
 from kernelcast.events import Event, RunSpec
 from kernelcast.journal import Journal
@@ -169,8 +169,8 @@ class Search:
                 self._journal.commit()
             return
         self._journal.run = self.store.create_run(self.name)
-        source, language = self.problem.seed_source, self.problem.language
-        seed = Kernel(id=kernel_id(source, language), language=language, source=source)
+        language = self.problem.language
+        seed = as_kernel(self.problem.seed_source, language)
         recalled: dict[str, int] = {}
         if isinstance(self.parts.forecaster, Remembering):
             recalled = recallable(self.store, self.parts.farm.device.id, language)

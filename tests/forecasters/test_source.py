@@ -79,7 +79,7 @@ def test_strange_words_draw_a_forecast_towards_the_usual() -> None:
     usual = Kernel(id="a", language="cuda", source=words)
     queries = [make_query(usual), make_query(text(f"def run(x):\n    return {strange}\n"))]
     sure = np.eye(13)[[0, 0]]
-    known, unknown = SourceForecaster()._doubted(sure, queries)
+    known, unknown = SourceForecaster()._doubted(sure, queries, np.array([True, False]))
     assert known[0] == 1.0
     assert unknown[0] < 0.5
     assert unknown.sum() == pytest.approx(1.0)

@@ -26,6 +26,7 @@ __all__ = [
     "C_FAMILY",
     "PYTHON_FAMILY",
     "Token",
+    "as_kernel",
     "canonical_parameters",
     "canonical_source",
     "kernel_id",
@@ -64,6 +65,11 @@ def read_kernel(path: Path) -> Kernel:
         raise SetupError(f"{path} cannot be read as source text: {error}; remove it") from error
     if "\0" in source:
         raise SetupError(f"{path} is binary, not source text: remove it or name another file")
+    return as_kernel(source, language)
+
+
+def as_kernel(source: str, language: Language) -> Kernel:
+    """A written kernel, under the id of its text."""
     return Kernel(id=kernel_id(source, language), language=language, source=source)
 
 

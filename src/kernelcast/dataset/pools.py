@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelcast.canonical import kernel_id, language_of, read_kernel
+from kernelcast.canonical import as_kernel, language_of, read_kernel
 from kernelcast.dataset._foreign import _load_json
 from kernelcast.dataset.keys import device_group
 from kernelcast.dataset.recordings import configured, recorded_kernel, recorded_observation
@@ -57,7 +57,7 @@ def folder_pool(folder: Path, reference: Path | None, problem: Problem | None) -
     if chosen is not None:
         anchor = read_kernel(chosen)
     elif problem is not None:
-        anchor = _seed_kernel(problem)
+        anchor = as_kernel(problem.seed_source, problem.language)
     else:
         raise SetupError(
             f"nothing in {folder} is called reference or seed: say with --reference or --problem "
@@ -217,7 +217,9 @@ def template_pool(problem: Problem) -> Pool:
         raise SetupError(f"{problem.name!r} has no template: rank a folder of kernels instead")
     configurations = problem.template.configurations()
     kernels = [configured(problem.name, problem.language, c) for c in configurations]
-    return _pool(problem, _seed_kernel(problem), math.nan, kernels, {}, None)
+    return _pool(
+        problem, as_kernel(problem.seed_source, problem.language), math.nan, kernels, {}, None
+    )
 
 
 def _pool(
@@ -246,11 +248,6 @@ def _label(kernel: Kernel) -> str:
     if kernel.parameters is None:
         return kernel.id[:12]
     return " ".join(f"{name}={value}" for name, value in kernel.parameters.items())
-
-
-def _seed_kernel(problem: Problem) -> Kernel:
-    source, language = problem.seed_source, problem.language
-    return Kernel(id=kernel_id(source, language), language=language, source=source)
 
 
 def _t1_values(parameter: Mapping[str, Any]) -> tuple[int | float | str, ...]:

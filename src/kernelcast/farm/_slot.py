@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from kernelcast import plugins
 from kernelcast.backends._preflight import pin
-from kernelcast.canonical import kernel_id
+from kernelcast.canonical import as_kernel
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec
 from kernelcast.farm._health import Health
@@ -142,8 +142,7 @@ class Slot:
         """Time the latest reference against itself; return why this slot is not believed, or ""."""
         if self._latest is not None:
             backend, problem = self._latest
-            source, language = problem.seed_source, problem.language
-            seed = Kernel(id=kernel_id(source, language), language=language, source=source)
+            seed = as_kernel(problem.seed_source, problem.language)
             try:
                 measurement = backend.measure(problem, seed, time.time_ns())
             except SetupError as error:

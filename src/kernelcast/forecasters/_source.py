@@ -24,7 +24,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from kernelcast.canonical import kernel_id
+from kernelcast.canonical import as_kernel
 from kernelcast.canonical.lint import Fault, faults
 from kernelcast.distribution import Distribution
 from kernelcast.errors import SetupError
@@ -33,8 +33,6 @@ from kernelcast.forecasters._features import SearchHistory, SourceFeatures, cand
 from kernelcast.types import (
     FailureKind,
     Forecast,
-    Kernel,
-    Language,
     Observation,
     PastRun,
     Query,
@@ -245,7 +243,7 @@ class SourceForecaster:
     def remember(self, runs: Sequence[PastRun]) -> None:
         """Gather experience from earlier runs, the earliest first."""
         for past in runs:
-            seed = _kernel(past.problem.seed_source, past.problem.language)
+            seed = as_kernel(past.problem.seed_source, past.problem.language)
             asked = Query(
                 problem=past.problem,
                 device=past.device,
@@ -271,7 +269,8 @@ class SourceForecaster:
         self._asked = queries[0]
         self._read_all(self._asked)
         rows = self._model.features.matrix(queries, self._history)
-        classes = self._doubted(self._classes(rows), queries)
+        familiar = np.array([self._is_familiar(query) for query in queries])
+        classes = self._doubted(self._classes(rows), queries, familiar)
         failures = self._experience.p_failure(
             rows,
             self._model.failure_scores(rows),
@@ -290,9 +289,11 @@ class SourceForecaster:
                 distribution=self._model.density(chances),
                 failure={kind: float(failure) * share for kind, share in causes.items()},
                 rationale=_reason(chances, query),
-                is_prior=not self._is_familiar(query),
+                is_prior=not is_familiar,
             )
-            for query, chances, failure in zip(queries, classes, failures, strict=True)
+            for query, chances, failure, is_familiar in zip(
+                queries, classes, failures, familiar.tolist(), strict=True
+            )
         ]
 
     def _read_all(self, query: Query) -> None:
@@ -304,7 +305,7 @@ class SourceForecaster:
         """Compare a measurement with the forecast it would have had, then remember it."""
         problem = query.problem
         if not self._history.measured and observation.kernel.source != problem.seed_source:
-            self._history.begin(_kernel(problem.seed_source, problem.language), problem.entry)
+            self._history.begin(as_kernel(problem.seed_source, problem.language), problem.entry)
         best = self._history.best
         if best is not None and observation.kernel.id not in self._history.by_id:
             asked = query.model_copy(
@@ -347,7 +348,9 @@ class SourceForecaster:
     def _group_scores(self, scores: Floats) -> Floats:
         return group_scores(np.array(self._model.header.class_shares), scores)
 
-    def _doubted(self, classes: Floats, queries: Sequence[Query]) -> Floats:
+    def _doubted(
+        self, classes: Floats, queries: Sequence[Query], familiar: NDArray[np.bool_]
+    ) -> Floats:
         """Move forecasts of sources with few known words towards the usual outcomes.
 
         That of a source like none that was measured becomes the usual outcomes.
@@ -361,7 +364,7 @@ class SourceForecaster:
             ]
         )
         doubt = np.maximum(0.0, 1.0 - coverage / header.usual_coverage)
-        doubt[[not self._is_familiar(query) for query in queries]] = 1.0
+        doubt[~familiar] = 1.0
         usual = self._experience.class_shares(len(self._history.measured))
         return np.asarray(classes * (1.0 - doubt[:, None]) + doubt[:, None] * usual)
 
@@ -382,10 +385,6 @@ def _is_no_kernel(query: Query) -> bool:
 def _faults(query: Query) -> tuple[Fault, ...]:
     kernel = query.candidate
     return faults(kernel.source, kernel.language, query.problem.entry)
-
-
-def _kernel(source: str, language: Language) -> Kernel:
-    return Kernel(id=kernel_id(source, language), language=language, source=source)
 
 
 def _reason(classes: Floats, query: Query) -> str:

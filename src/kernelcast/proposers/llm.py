@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from kernelcast.canonical import kernel_id
+from kernelcast.canonical import as_kernel
 from kernelcast.llm import (
     Client,
     Endpoint,
@@ -125,7 +125,7 @@ class LlmProposer:
                 if answer.parsed:
                     missed.append(Attempt(claim=_claim(answer.parsed), outcome=failure))
                 continue
-            kernel = Kernel(id=kernel_id(source, language), language=language, source=source)
+            kernel = as_kernel(source, language)
             kernels.append(kernel)
             claims[kernel.id] = _claim(answer.parsed or {})
         return Proposals(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelcast import events, types
-from kernelcast.canonical import kernel_id
+from kernelcast.canonical import as_kernel, kernel_id
 from kernelcast.certainty import consult
 from kernelcast.errors import BudgetExceeded, NoDevice, SetupError, StoreError
 from kernelcast.protocols import Backend, Farm, Forecaster, Policy, Proposer, Strategy
@@ -547,8 +547,7 @@ class BackendContract:
         backend.close()
 
     def _kernel(self, source: str) -> types.Kernel:
-        language = self.problem().language
-        return types.Kernel(id=kernel_id(source, language), language=language, source=source)
+        return as_kernel(source, self.problem().language)
 
     def _launch(self, source: str) -> types.Measurement | None:
         """Measure a kernel that compiles; return None if there is no device, as promised."""

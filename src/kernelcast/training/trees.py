@@ -15,6 +15,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +128,7 @@ class _Examples:
         """Examples with a speedup."""
         return ~np.isnan(self.outcome)
 
-    @property
+    @cached_property
     def tells_failures(self) -> Flags:
         """Examples of sources that publish failures too."""
         winners = [
