@@ -46,6 +46,7 @@ BENCHES: dict[str, tuple[str, ...]] = {
     "emulator_share": (),
     "emulator_pairs": (),
     "coherence": (),
+    "texts": (),
     "emulator_faults": (),
     "top_share": (),
     "track_l": (),
@@ -185,6 +186,12 @@ FIGURES = (
     Figure("coherence", "known_wrong_sure", at_most=0.03),
     Figure("coherence", "chains_agree"),
     Figure("coherence", "pairs", at_least=500),
+    Figure("texts", "texts", at_least=5000),
+    Figure("texts", "first/cpu_s"),
+    Figure("texts", "first/peak_mb", at_most=500),
+    Figure("texts", "again/cpu_s", at_most=15),
+    Figure("texts", "again/peak_mb", at_most=500),
+    Figure("texts", "changed", at_most=0),
     Figure("emulator_faults", "faults", at_least=40),
     Figure("emulator_faults", "noticed"),
     Figure("emulator_faults", "noticed_by_right_check", at_least=38),
@@ -214,6 +221,7 @@ FIGURES = (
     Figure("track_s", "figures/pool_top/value", at_least=0.89),
     Figure("track_x", "CUDA-L1/overall/median_spearman"),
     Figure("track_x", "CUDA-L1/overall/median_error_log2"),
+    Figure("track_t", "cold/10", at_least=0.80),
     Figure("track_t", "cold/25", at_least=0.88),
     Figure("track_t", "cold/50", at_least=0.93),
     Figure("track_t", "cold/100", at_least=0.97),
@@ -232,6 +240,17 @@ FIGURES = (
     ),
     Figure("track_t", "spaces/full/convolution_milo@A100/3", at_least=0.886),
     Figure("track_t", "other_vendor/25", at_least=0.96),
+    *(Figure("track_t", f"hostile/least_mean/{budget}", at_least=-0.01) for budget in (25, 50)),
+    *(Figure("track_t", f"hostile/least_worst/{budget}", at_least=-0.03) for budget in (25, 50)),
+    *(Figure("track_t", f"coverage/cold/{budget}", at_least=0.9) for budget in (25, 50, 100)),
+    *(
+        Figure("track_t", f"coverage/{arm}/{budget}", at_least=0.9)
+        for arm in ("sparse", "full")
+        for budget in (25, 50)
+    ),
+    Figure("track_t", "auroc_failure/cold/25", at_least=0.85),
+    Figure("track_t", "optuna_tpe/25"),
+    Figure("track_t", "suggest_ms/full", at_most=60),
     Figure("track_t", "device_seconds_ratio", at_most=1 / 3),
 )
 """Every figure that is published or has a bar, in the order of `BENCHES`."""

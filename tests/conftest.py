@@ -19,6 +19,9 @@ pytest_plugins = ["tests.gate"]
 os.environ.pop("COLUMNS", None)
 importlib.import_module("kernelcast.cli.common")
 
+# No test reads what another one has kept.
+os.environ["KERNELCAST_CACHE"] = ""
+
 # No example is held to a time, and the gate tries the same ones each time.
 settings.register_profile(
     "gate",
@@ -27,6 +30,18 @@ settings.register_profile(
     derandomize=bool(os.environ.get("CI")),
 )
 settings.load_profile("gate")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the longest tests begin first, each on a worker of its own.
+
+    A worker begins with its share of the tests, in their order, and the shares are equal.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    longest = [item for item in items if item.get_closest_marker("longest")]
+    items[:] = [item for item in items if item not in longest]
+    for number, item in reversed(list(enumerate(longest))):
+        items.insert(number % workers * len(items) // workers, item)
 
 
 @pytest.fixture(scope="session")

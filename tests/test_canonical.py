@@ -233,7 +233,7 @@ def test_any_text_has_tokens_that_survive_printing(source: str) -> None:
 
 
 NARROW_ESCAPES = [
-    *("a; # b", "{ # b }", "} # b", "a; %: b", "## b", "# # b", "%: # b", "%: %: b"),
+    *("a; # b", "0'A", "{ # b }", "} # b", "a; %: b", "## b", "# # b", "%: # b", "%: %: b"),
     *("a \\\\\n\n#define b", "'open \\\\\n\nb", "a \\", "1 . x", "1 ++", "1e + 5", ". . .", ". .5"),
     *("+ +", "- ->", "- >", "& &a", "/ *a", "/ /a", "< ::", "< :a", "% :a", "L 'a'", 'R "(a)"'),
     *('"a" b', "\\ u00e9", 'u8 R"(a)" # b', "'open\n}", "#define a 'open\n}", "#if 0\ndon't ; }"),

@@ -186,3 +186,14 @@ def test_a_wrong_arm_is_refused_before_another_one_has_run(tmp_path: Path) -> No
     assert told.exit_code == 1
     assert "no policy is called 'nope'; installed: conformal" in told.output
     assert not Path("compared").exists()
+
+
+def test_what_a_tuner_proposes_is_measured_unless_a_policy_is_named() -> None:
+    softmax = load_problem("softmax")
+
+    def policy(**settings: str) -> str:
+        return read_run(settings, problem=softmax).spec.components["policy"].name
+
+    assert policy() == "selective"
+    assert policy(proposer="tuner") == "measure_all"
+    assert policy(proposer="tuner", policy="top_k") == "top_k"

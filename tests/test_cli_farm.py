@@ -24,6 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_a_cluster_by_commands() -> None:
     run_in_own_network("tests/farm/on_cli.py")
 

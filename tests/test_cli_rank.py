@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kernelcast import dataset
+from kernelcast.backends._toolchain import ToolRun
+from kernelcast.backends.cpp import CppBackend
 from kernelcast.cli import main
 from kernelcast.problems import load_problem
 from tests.backends.gpu_problems import need_nvcc
@@ -271,3 +273,74 @@ def test_training_refuses_rows_without_a_licence() -> None:
     result = invoke("train", "rows.parquet", "--out", "model")
     assert result.exit_code == 1
     assert "licence" in result.stderr
+
+
+@pytest.fixture
+def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The sources that are compiled from now on, with a cache for `rank`."""
+    sources: list[str] = []
+    really = CppBackend._compile
+
+    def counted(self: CppBackend, problem: Any, case: Any, source: str, build: Path) -> Any:
+        sources.append(source)
+        return really(self, problem, case, source, build)
+
+    monkeypatch.setattr(CppBackend, "_compile", counted)
+    monkeypatch.setenv("KERNELCAST_CACHE", str(tmp_path / "cache"))
+    return sources
+
+
+def test_a_folder_is_compiled_once(compiled: list[str]) -> None:
+    folder()
+    Path("k/broken.cpp").write_text("no kernel")
+    first = told("k")
+    assert len(compiled) == 3
+    assert told("k") == first
+    assert len(compiled) == 3
+    assert "1 of 2 kernels compile" in first["compiled"]
+
+
+def test_a_changed_text_or_compiler_is_compiled_anew(
+    compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder()
+    told("k")
+    compiled.clear()
+    changed = Path("k/doubled.cpp").read_text().replace("/ sum", "* (1 / sum)")
+    Path("k/doubled.cpp").write_text(changed)
+    told("k")
+    assert compiled == [changed]
+    compiled.clear()
+    basis = CppBackend._evidence_basis
+    monkeypatch.setattr(CppBackend, "_evidence_basis", lambda self: f"{basis(self)} 2")
+    told("k")
+    assert len(compiled) == 2
+
+
+def test_a_failure_of_the_installation_is_not_kept(
+    compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder()
+    with monkeypatch.context() as broken:
+        broken.setattr(
+            "kernelcast.backends.cpp.run_tool", lambda *_: ToolRun(1, "cc1plus: not found", 0.1)
+        )
+        assert "the reference does not compile here" in told("k")["compiled"]
+    assert "1 of 1 kernels compile" in told("k")["compiled"]
+    Path("k/new.cpp").write_text(Path("k/doubled.cpp").read_text().replace("1", "2"))
+    with monkeypatch.context() as broken:
+        broken.setattr(
+            "kernelcast.backends.cpp.run_tool", lambda *_: ToolRun(1, "cc1plus: not found", 0.1)
+        )
+        assert "does not compile what it did before: cc1plus" in told("k")["compiled"]
+    assert "2 of 2 kernels compile" in told("k")["compiled"]
+
+
+def test_no_compiler_is_said_again_each_time(
+    compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder()
+    told("k")
+    monkeypatch.setattr("kernelcast.backends.cpp.shutil.which", lambda _: None)
+    assert "was not found" in told("k")["compiled"]
+    assert len(compiled) == 2

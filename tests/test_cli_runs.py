@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from kernelcast import Tuner
 from kernelcast.cli import main
 from kernelcast.errors import StoreError
 from kernelcast.events import BudgetChanged
@@ -277,6 +278,25 @@ def test_a_run_that_is_running_says_which_process_holds_it(location: str) -> Non
         run.hold()
         run.append([BudgetChanged(budget=Budget(measurements=1))])
         run.release()
+
+
+def test_tunings_are_listed_and_shown_and_not_resumed() -> None:
+    tuner = Tuner([{"block": 32}, {"block": 64}], device="H100", store="runs.db", kernel="gemm")
+    (listed,) = json.loads(invoke("ls", "--store", "runs.db", "--json").stdout)
+    assert (listed["problem"], listed["best"], listed["measured"]) == ("gemm", None, 0)
+    tuner.report({"block": 64}, seconds=2e-3, cost_s=1.5)
+    tuner.report({"block": 32}, failed=True)
+    assert "2 ms" in invoke("ls", "--store", "runs.db").stdout
+    shown = json.loads(invoke("show", "latest", "--store", "runs.db", "--json").stdout)
+    assert shown["best"] == {"parameters": {"block": 64}, "seconds": 2e-3}
+    assert shown["spent"] == {"device_s": 1.5}
+    assert "block=64" in invoke("show", "tune-gemm", "--store", "runs.db").stdout
+    refused = invoke("resume", "latest", "--store", "runs.db")
+    assert refused.exit_code == 1
+    assert "is a tuner's" in refused.stderr
+    refused = invoke("data", "export", "latest", "--store", "runs.db", "--out", "rows.parquet")
+    assert refused.exit_code == 1
+    assert "Tuner(store=...).outcomes" in refused.stderr
 
 
 def test_looking_at_runs_makes_no_store() -> None:

@@ -64,7 +64,7 @@ def test_every_built_in_component_can_be_found() -> None:
     policies = ["conformal", "measure_all", "selective", "top_k", "value_of_information"]
     assert plugins.names("policy") == policies
     assert plugins.names("strategy") == ["best_of_n", "greedy", "islands", "puct"]
-    assert plugins.names("proposer") == ["llm", "pool", "template"]
+    assert plugins.names("proposer") == ["llm", "pool", "template", "tuner"]
     assert plugins.names("forecaster") == [
         "cascade",
         "critic",

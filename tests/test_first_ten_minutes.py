@@ -86,6 +86,7 @@ def test_every_module_of_a_plain_install_can_be_imported(run: Run, tmp_path: Pat
     assert "kernelcast.backends.cpp" in json.loads(done.stdout)["modules"]
 
 
+@pytest.mark.longest
 def test_every_command_and_example_of_tutorial_and_readme_runs(run: Run, tmp_path: Path) -> None:
     commands = [
         command

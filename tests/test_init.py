@@ -32,6 +32,7 @@ PUBLIC = {
     """,
     "kernelcast.canonical": """
         C_FAMILY PYTHON_FAMILY Token as_kernel canonical_parameters canonical_source
+        canonical_tokens
         kernel_id language_of read_kernel tokens
     """,
     "kernelcast.dataset": """
@@ -39,9 +40,9 @@ PUBLIC = {
         UNSTATED
         check_leaks check_rows concatenate describe device_group export_run folder_pool
         import_gpu_forecasters import_kernel_tuner_cache import_kernelbench import_t4 labels
-        matching open_pool open_replay open_trees problem_family problem_group read_rows read_space
-        recorded_trials recording rows_pool schema space_pool split_by template_pool to_rows
-        to_table write_rows
+        matching open_pool open_replay open_trees open_tuner problem_family problem_group read_rows
+        read_space recorded_trials recording rows_pool schema space_pool split_by template_pool
+        to_rows to_table write_rows
     """,
     "kernelcast.farm": """
         LocalFarm RayFarm
@@ -64,7 +65,7 @@ PUBLIC = {
         Conformal MeasureAll Selective TopK ValueOfInformation
     """,
     "kernelcast.proposers": """
-        LlmProposer PoolProposer TemplateProposer configured_kernel
+        LlmProposer PoolProposer TemplateProposer TunerProposer configured_kernel
     """,
     "kernelcast.report": """
         KernelRecord Progress draw_best_so_far draw_comparison draw_evaluations summary
@@ -76,8 +77,8 @@ PUBLIC = {
     "kernelcast.testing": """
         BackendContract BrokenBackend FAKE_DEVICE FarmContract ForecasterContract
         PolicyContract ProposerContract RendezvousBackend StoreContract StrategyContract
-        SyntheticBackend example_history make_candidate make_estimate make_kernel make_query
-        make_request make_view synthetic_kernels synthetic_problem
+        SyntheticBackend example_history example_tuning make_candidate make_estimate make_kernel
+        make_query make_request make_view synthetic_kernels synthetic_problem
     """,
     "kernelcast.training": """
         Fold check_publishable cross_validate train_source_model

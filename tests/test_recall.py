@@ -56,6 +56,15 @@ def test_ended_runs_are_remembered_in_their_order(store: Store) -> None:
     assert dict(third.state.started.recalled) == {"second": 4, "first": 4}
 
 
+def test_a_run_of_configurations_remembers_nothing(store: Store) -> None:
+    search(store, "first")[0].run(Budget(measurements=3))
+    second, witness = search(store, "second", BY_TEMPLATE)
+    second.begin(Budget(measurements=2))
+    assert second.state.started is not None
+    assert not second.state.started.recalled
+    assert not hasattr(witness, "past")
+
+
 def test_a_resumed_run_remembers_what_it_did_when_it_began(store: Store) -> None:
     search(store, "first")[0].run(Budget(measurements=3))
     began, before = search(store, "second")

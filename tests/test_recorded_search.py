@@ -50,6 +50,7 @@ def story(run: Run) -> list[Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_a_search_with_a_model_survives_being_killed(tmp_path: Path) -> None:
     """After a SIGKILL in the middle of it, it ends as the run that was not disturbed."""
     with ScriptedServer(RecordedModel(PROBLEM)) as server:

@@ -12,6 +12,7 @@ from kernelcast.testing import (
     FAKE_DEVICE,
     SyntheticBackend,
     example_history,
+    example_tuning,
     make_candidate,
     make_estimate,
     synthetic_kernels,
@@ -37,10 +38,10 @@ from kernelcast.types import (
     content_hash,
 )
 
-EVENTS, _ = example_history()
+EVENTS = [*example_history()[0], *example_tuning()]
 
 
-def test_the_example_has_every_kind_of_event() -> None:
+def test_the_examples_have_every_kind_of_event() -> None:
     kinds = set(EVENT.json_schema()["discriminator"]["mapping"])
     assert {event.kind for event in EVENTS} == kinds
 

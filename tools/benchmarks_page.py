@@ -34,8 +34,8 @@ README_TEXT = (
     "speed with random choice, {kernel_tuner_best[25]:.2f} with Kernel Tuner's best strategy, "
     "{cold[25]:.2f} with kernelcast, and {sparse[25]:.2f} to {full[25]:.2f} with kernelcast when "
     "other GPUs have run the same kernel. These are searches replayed on published measurements: "
-    "{spaces} tuner spaces, {gpus} GPUs. The model's settings were chosen on these spaces, with "
-    "other seeds. [All benchmarks](docs/benchmarks.md), also the bars that were missed.\n"
+    "{spaces} tuner spaces, {gpus} GPUs. The model's settings were chosen on these spaces. "
+    "[All benchmarks](docs/benchmarks.md), also the bars that were missed.\n"
 )
 
 Results = Mapping[str, Any]
@@ -211,6 +211,7 @@ def _gpus(labels: Iterable[str], mark: str = "@") -> int:
 
 _ARMS = {
     "random": "random choice",
+    "optuna_tpe": "Optuna's TPE",
     "kernel_tuner_best": "Kernel Tuner, best strategy at each budget",
     "cold": "kernelcast, cold: nothing known",
     "sibling_mean": "no model: order by the mean of the other GPUs' times",
@@ -230,14 +231,26 @@ def _track_t(result: Any) -> dict[str, Any]:
         ]
         return _table({"measurements": "{arm}"} | {str(n): f"{{at{n}}}" for n in _BUDGETS}, rows)
 
+    def lost(by_budget: Any) -> list[float]:
+        return [by_budget[25], by_budget[50]]
+
+    hostile = result["hostile"]
     plain = ("random", "kernel_tuner_best", "cold")
     return {
         "count": {arm: len(spaces) for arm, spaces in result["spaces"].items()},
         "gpus": _gpus(result["spaces"]["cold"]),
         "shared_table": table("sparse", *plain, "sibling_mean", "sparse", "full"),
-        "whole_table": table("cold", *plain),
+        "whole_table": table("cold", "optuna_tpe", *plain),
         "other_vendor_table": table("other_vendor", "cold", "other_vendor"),
+        "hostile_lost": _span(-value for arm in hostile["mean"].values() for value in lost(arm)),
+        "hostile_worst": f"{max(-v for arm in hostile['worst'].values() for v in lost(arm)):.2f}",
     }
+
+
+def _span(values: Iterable[float]) -> str:
+    """Return the least and the most of some values."""
+    ordered = sorted(values)
+    return f"{ordered[0]:.3f} to {ordered[-1]:.3f}"
 
 
 def _top_share(result: Any) -> dict[str, Any]:

@@ -267,6 +267,8 @@ class Distribution(BaseModel):
 
     def shift(self, delta: float) -> "Distribution":
         """Return the distribution moved by `delta`: from one anchor to another, in log2."""
+        if not delta:
+            return self
         knots = tuple(knot + delta for knot in self.knots)
         return Distribution(knots=knots, cdf_values=self.cdf_values)
 

@@ -1,6 +1,7 @@
 """The typed events of a run, in the order in which they can occur.
 
-A run's state is a fold over its events (`state.py`); nothing else about a run is kept.
+A run's state is a fold over its events (`state.py`); nothing else about a run is kept. A run is a
+search or a tuning: the last three kinds are all that a tuning has.
 """
 
 from __future__ import annotations
@@ -250,6 +251,31 @@ class RunEnded(Record):
     reason: str
 
 
+class TuningStarted(Record):
+    """A `Tuner` begins with a kernel on a device; `parameters` are the kernel's, by name."""
+
+    kind: Literal["tuning_started"] = "tuning_started"
+    kernel: str
+    device: str | None
+    parameters: tuple[str, ...]
+
+
+class Suggested(Record):
+    """A tuner suggested a configuration, which is a JSON text as `canonical_parameters` writes."""
+
+    kind: Literal["suggested"] = "suggested"
+    configuration: str
+
+
+class Reported(Record):
+    """A configuration was measured; `seconds` is None if it failed, `cost_s` is what it took."""
+
+    kind: Literal["reported"] = "reported"
+    configuration: str
+    seconds: float | None
+    cost_s: float | None = None
+
+
 Event = Annotated[
     RunStarted
     | BudgetChanged
@@ -266,7 +292,10 @@ Event = Annotated[
     | Quarantined
     | Retracted
     | Measured
-    | RunEnded,
+    | RunEnded
+    | TuningStarted
+    | Suggested
+    | Reported,
     Field(discriminator="kind"),
 ]
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)

@@ -112,7 +112,9 @@ def read_run(
         where = f"{config}: " if config else ""
         raise SetupError(f'{where}name a problem, for example: problem = "softmax"')
     problem = problem or load_problem(merged["problem"])
-    defaults: Mapping[plugins.Kind, str] = {**DEFAULT_PARTS, "backend": problem.language}
+    defaults = {**DEFAULT_PARTS, "backend": problem.language}
+    if {**file.get("proposer", {}), **tables.get("proposer", {})}.get("name") == "tuner":
+        defaults["policy"] = "measure_all"  # the proposer has chosen already
     components = {
         kind: part_spec(kind, tables.get(kind, {}), model, {"name": default, **file.get(kind, {})})
         for kind, default in defaults.items()

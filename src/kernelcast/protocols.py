@@ -75,6 +75,17 @@ class Proposer(Concurrent, Protocol):
 
 
 @runtime_checkable
+class Following(Protocol):
+    """A proposer that follows its run. What it is told decides, never what it was asked."""
+
+    def admit(self, kernels: Sequence[Kernel]) -> None:
+        """Hear which kernels became candidates, in order; each is passed exactly once."""
+
+    def learn(self, observations: Sequence[Observation]) -> None:
+        """Learn from measurements, in the order they were made; each is passed exactly once."""
+
+
+@runtime_checkable
 class Forecaster(Concurrent, Protocol):
     """Predicts each candidate's log2 speedup against its anchor, and its chance of failure."""
 

@@ -9,11 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernelcast import events
+from kernelcast.events import RunSpec
 from kernelcast.store import Store
 from kernelcast.types import Language, Observation, PastRun
 
+_TUNES = ("template", "tuner")  # proposers of configurations
 _MOST_RUNS = 30  # that are looked at
 _MOST_MEASUREMENTS = 150  # a second or two of reading
+
+
+def tunes(spec: RunSpec) -> bool:
+    """Return whether a run proposes configurations, which earlier runs say nothing about."""
+    proposer = spec.components.get("proposer")
+    return proposer is not None and proposer.name in _TUNES
 
 
 def recallable(store: Store, device_id: str, language: Language) -> dict[str, int]:
@@ -33,8 +41,7 @@ def recallable(store: Store, device_id: str, language: Language) -> dict[str, in
             continue
         if started.device.id != device_id or started.problem.language != language:
             continue
-        proposer = started.spec.components.get("proposer")
-        if proposer is None or proposer.name == "template":
+        if "proposer" not in started.spec.components or tunes(started.spec):
             continue
         recalled[info.name] = min(state.measured, left)
         left -= recalled[info.name]

@@ -28,7 +28,7 @@ from kernelcast.journal import Journal
 from kernelcast.measuring import Measuring
 from kernelcast.parts import Parts, read_run
 from kernelcast.protocols import Callback, Remembering
-from kernelcast.recall import past_runs, recallable
+from kernelcast.recall import past_runs, recallable, tunes
 from kernelcast.run import Run
 from kernelcast.state import State
 from kernelcast.store import DEFAULT_STORE, Store
@@ -133,6 +133,8 @@ class Search:
         """
         run = store.open_run(name)
         started = run.state.started
+        if run.state.tuning is not None:
+            raise SetupError(f"run {name!r} is a tuner's: make the `Tuner` again with this store")
         if started is None:
             raise SetupError(f"run {name!r} never began: start a new search")
         run.hold()
@@ -172,7 +174,7 @@ class Search:
         language = self.problem.language
         seed = as_kernel(self.problem.seed_source, language)
         recalled: dict[str, int] = {}
-        if isinstance(self.parts.forecaster, Remembering):
+        if isinstance(self.parts.forecaster, Remembering) and not tunes(self.spec):
             recalled = recallable(self.store, self.parts.farm.device.id, language)
         started = events.RunStarted(
             spec=self.spec,

@@ -26,11 +26,13 @@ from kernelcast.events import (
     Measured,
     Proposed,
     Quarantined,
+    Reported,
     Reserved,
     Retracted,
     RunEnded,
     RunStarted,
     Settled,
+    TuningStarted,
     Unanswered,
     Voided,
 )
@@ -211,11 +213,30 @@ class Elsewhere(BaseModel):
             self.best = self.best_measurement = None
 
 
+class Tuning(BaseModel):
+    """The state of a run that is a `Tuner`'s; the tuner itself reads the events."""
+
+    started: TuningStarted
+    reports: int = 0
+    cost_s: float = 0.0
+    best: Reported | None = None
+
+    def report(self, event: Reported) -> None:
+        """Count a report, and keep the fastest."""
+        self.reports += 1
+        self.cost_s += event.cost_s or 0.0
+        if event.seconds is not None:
+            best = None if self.best is None else self.best.seconds
+            if best is None or event.seconds < best:
+                self.best = event
+
+
 class State(BaseModel):
     """The state of a run, changed only by `apply`."""
 
     events: int = 0
     started: RunStarted | None = None
+    tuning: Tuning | None = None
     budget: Budget = Budget()
     ended: str | None = None
 
@@ -364,6 +385,11 @@ class State(BaseModel):
                 self._measure(event)
             case RunEnded():
                 self.ended = event.reason
+            case TuningStarted():
+                self.tuning = Tuning(started=event)
+            case Reported():
+                assert self.tuning is not None
+                self.tuning.report(event)
 
     def _close(self, entry: str) -> None:
         del self.entries[entry]

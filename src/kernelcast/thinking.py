@@ -13,6 +13,7 @@ from kernelcast import events, types
 from kernelcast.certainty import consult
 from kernelcast.events import Event
 from kernelcast.journal import Journal
+from kernelcast.protocols import Following
 from kernelcast.state import Pending, SentBack, State
 from kernelcast.types import Kernel, Resource, Spend
 
@@ -116,6 +117,7 @@ class Thinking:
             partner_log2_speedup=others[0].log2_speedup if others else 0.0,
             history=state.history(parent.kernel_id),
             repair=repair,
+            run_seed=self._journal.spec.seed,
         )
         quote = proposer.quote(request)
         entry = self._pay("proposal", quote, proposer.concurrency)
@@ -176,8 +178,11 @@ class Thinking:
             )
             for key in new
         ]
+        fresh = [kernel for key, kernel in new.items() if key not in seen]
         if batch:
-            self._journal.stage(batch, [kernel for key, kernel in new.items() if key not in seen])
+            self._journal.stage(batch, fresh)
+        if isinstance(self._parts.proposer, Following):
+            self._parts.proposer.admit(fresh)
         self._exhausted |= answer.exhausted
 
     def _is_exhausted(self) -> bool:
@@ -340,7 +345,9 @@ class Thinking:
         return True
 
     def learn(self, observation: types.Observation) -> None:
-        """Let the forecaster learn from a measurement, as soon as it can."""
+        """Let proposer and forecaster learn from a measurement, the latter as soon as it can."""
+        if isinstance(self._parts.proposer, Following):
+            self._parts.proposer.learn([observation])
         self._lessons.append(observation)
         self._teach()
 
@@ -352,15 +359,20 @@ class Thinking:
             self._lessons = []
 
     def learn_history(self) -> None:
-        """Teach the forecaster every measurement of the run again, as it was at that time."""
+        """Teach the parts every measurement of the run again, as it was at that time."""
         state = State()
         here, writer = self._parts.farm.device.id, self._journal.spec.writer
-        observations = []
+        observations: list[types.Observation] = []
+        follower = self._parts.proposer if isinstance(self._parts.proposer, Following) else None
         for event in self._journal.log.events():
+            if follower is not None and isinstance(event, events.Proposed) and not event.duplicate:
+                follower.admit([self._journal.kernel(event.kernel_id)])
             if isinstance(event, events.Measured) and event.purpose != "reference":
                 kernel = self._journal.kernel(event.measurement.kernel_id)
                 if event.measurement.device_id == here:
                     observations.append(observation_of(kernel, event, state, writer))
+                    if follower is not None:
+                        follower.learn(observations[-1:])
             state.apply(event)
         if observations:
             self._parts.forecaster.learn(observations)

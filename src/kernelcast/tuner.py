@@ -19,7 +19,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,18 +27,22 @@ from kernelcast.canonical import canonical_parameters
 from kernelcast.devices import same_vendor
 from kernelcast.distribution import Distribution
 from kernelcast.errors import SetupError
+from kernelcast.events import EVENT, Reported, Suggested
+from kernelcast.forecasters._reasons import ranks_of, reasons
 from kernelcast.forecasters.space import Predictions, Sibling, SpaceForecaster
-from kernelcast.types import Budget, Parameters, Template
+from kernelcast.sampler import LARGEST_POOL, Sampler
+from kernelcast.types import Budget, Parameters, Template, content_hash
+
+if TYPE_CHECKING:
+    from kernelcast.logbook import Logbook
+    from kernelcast.store import Store
 
 Times = Mapping[str, float | None]
 """Seconds by the JSON text of a configuration; None where it failed."""
 
 _FILE_VERSION = 1
-_LARGEST_POOL = 20_000  # configurations that are forecast at once
-_MOST_LISTED = 200_000  # a larger product of values is drawn from, not listed
-_MOST_DRAWS = 400_000
 _REDRAWN_EVERY = 20  # reports
-_NEAR_BEST, _NEAR_SHARE = 5, 0.4  # configurations, and share of the pool near to them
+_NEAR_BEST = 5  # configurations, near to which others are drawn
 _KNOWN_SHARE = 0.4  # of the pool, for the fastest configurations of other devices
 _LEAST_GAIN = 0.001  # of the time; less is below the precision of timing
 _HOPELESS = 5  # suggestions in a row that expect less
@@ -72,7 +76,7 @@ class RuntimeForecast:
     """The middle 80%."""
     p_ok: float
     speedup: Distribution
-    """Of log2 of the best time so far over this one's; before any time, of one second over it."""
+    """Of log2 of another time over this one's: the best so far or, before any, one second."""
 
 
 class Tuner:
@@ -90,6 +94,8 @@ class Tuner:
         known: Mapping[str, Times] | None = None,
         estimates: Times | None = None,
         budget: Budget | None = None,
+        store: str | Path | Store | None = None,
+        kernel: str | None = None,
         seed: int = 0,
         per_second: bool = False,
     ) -> None:
@@ -105,26 +111,35 @@ class Tuner:
                 is measured; a device that the catalogue does not know may be of any vendor.
             estimates: Times that no device measured, e.g. by the emulator.
             budget: Caps on measurements and on their cost in device seconds.
+            store: A path, a database URL or an open store, where suggestions and reports are kept
+                as they happen. A tuner of the same kernel and device goes on where the last one
+                stopped, whatever ended it. Times of the kernel on other devices are known.
+            kernel: Name of the kernel in the store; by default its space. Two kernels with equal
+                spaces need names. A named kernel keeps its times if its space changes.
             seed: Seed of all choices.
             per_second: Whether to choose by the expected gain per second of cost.
 
         Raises:
             SetupError: There is no configuration, one is there twice, or `known` is malformed.
+            StoreError: The store cannot be opened, or another process tunes the kernel on the
+                device.
         """
         self.device, self.budget = device, budget or Budget()
         self._seed, self._per_second = seed, per_second
-        self._sampler: _Sampler | None = None
+        self._sampler: Sampler | None = None
         if isinstance(configurations, Template):
-            self._sampler = _Sampler(configurations, seed)
+            self._sampler = Sampler(configurations, seed)
             configurations = self._sampler.first()
         pool = {canonical_parameters(point): point for point in configurations}
         if len(pool) < len(configurations):
             raise SetupError("a configuration is listed twice: list each once")
         self._known = {name: _canonical(times, pool) for name, times in (known or {}).items()}
         self._estimates = _canonical(estimates or {}, pool)
-        self._events: list[dict[str, Any]] = []
+        self._logbook = None if store is None else self._opened(store, kernel, pool)
+        self._events: list[Suggested | Reported] = []
         self._outcomes: dict[str, Outcome] = {}
         self._in_flight: dict[str, Trial] = {}
+        self._orphans: list[Trial] = []
         self._suggested = self._reported = self._since_redrawn = self._hopeless = 0
         self._cost_s = 0.0
         own = {} if device is None else self._known.get(device, {})
@@ -135,6 +150,11 @@ class Tuner:
         for key, seconds in own.items():
             if key in self._rows:
                 self._learn(key, Outcome(self._pool[self._rows[key]], seconds))
+        if self._logbook is not None:
+            for event in self._logbook.events():
+                if self._has(event.configuration):
+                    self.repeat(event)
+            self._orphans = list(self._in_flight.values())
 
     # ------------------------------------------------------------------------- ask and tell
 
@@ -142,15 +162,34 @@ class Tuner:
         """Return at most `n` configurations to measure, the most promising first.
 
         Trials in flight are taken into account: neither they nor what is much like them is
-        suggested. There are fewer than `n`, or none, if the budget or the space ends.
+        suggested. There are fewer than `n`, or none, if the budget or the space ends. After a
+        process has ended, what it had in flight is suggested again first.
         """
-        trials = []
-        for _ in range(n):
-            if self._ended() is not None:
-                break
+        flying = set(map(id, self._in_flight.values()))
+        orphans = [trial for trial in self._orphans if id(trial) in flying]
+        trials, self._orphans = orphans[:n], orphans[n:]
+        fresh: list[Suggested | Reported] = []
+        while len(trials) < n and self._ended() is None:
             key = self._choose()
             trials.append(self._launch(key))
+            fresh.append(Suggested(configuration=key))
+        self._note(fresh)
         return trials
+
+    def preview(self, n: int = 1) -> list[Parameters]:
+        """Return the configurations that `suggest` would choose next, and choose none."""
+        pending = [self._rows[key] for key in self._in_flight]
+        chosen: list[int] = []
+        while len(chosen) < n and len(self._outcomes) + len(pending) < len(self._pool):
+            chosen.append(self._forecaster.choose(per_second=self._per_second, pending=pending))
+            pending.append(chosen[-1])
+        return [self._pool[row] for row in chosen]
+
+    def _note(self, events: Sequence[Suggested | Reported]) -> None:
+        """Keep events; in a store they are durable before anybody acts on them."""
+        if self._logbook is not None and events:
+            self._logbook.append(events)
+        self._events.extend(events)
 
     def _choose(self) -> str:
         pending = [self._rows[key] for key in self._in_flight]
@@ -163,7 +202,6 @@ class Tuner:
         trial = Trial(self._suggested, self._pool[self._rows[key]])
         self._suggested += 1
         self._in_flight[key] = trial
-        self._events.append({"suggested": key})
         return trial
 
     def report(
@@ -193,12 +231,16 @@ class Tuner:
         for name, value in (("seconds", seconds), ("cost_s", cost_s)):
             if value is not None and not 0.0 < value < math.inf:
                 raise SetupError(f"{name} is {value}: report a positive number")
-        key = self._key(configuration)
-        self._events.append({"reported": key, "seconds": seconds, "cost_s": cost_s})
+        event = Reported(configuration=self._key(configuration), seconds=seconds, cost_s=cost_s)
+        self._note([event])
+        self._take(event)
+
+    def _take(self, event: Reported) -> None:
+        key = event.configuration
         self._in_flight.pop(key, None)
         self._reported += 1
-        self._cost_s += cost_s or 0.0
-        self._learn(key, Outcome(self._pool[self._rows[key]], seconds, cost_s))
+        self._cost_s += event.cost_s or 0.0
+        self._learn(key, Outcome(self._pool[self._rows[key]], event.seconds, event.cost_s))
         self._since_redrawn += 1
         if self._sampler is not None and self._since_redrawn >= _REDRAWN_EVERY:
             self._redraw()
@@ -215,6 +257,11 @@ class Tuner:
     def outcomes(self) -> tuple[Outcome, ...]:
         """What was measured, in the order of the reports."""
         return tuple(self._outcomes.values())
+
+    @property
+    def in_flight(self) -> tuple[Trial, ...]:
+        """What was suggested and not reported yet."""
+        return tuple(self._in_flight.values())
 
     @property
     def best(self) -> Outcome | None:
@@ -250,26 +297,37 @@ class Tuner:
         """The space, or the part of a large one that is forecast at present."""
         return tuple(self._pool)
 
-    def forecast(self, configurations: Iterable[Parameters] | None = None) -> list[RuntimeForecast]:
-        """Forecast configurations, measured or not; by default every one of `configurations`.
+    def forecast(
+        self, configurations: Iterable[Parameters] | None = None, *, against_s: float | None = None
+    ) -> list[RuntimeForecast]:
+        """Forecast configurations, measured or not.
+
+        Args:
+            configurations: The configurations; by default every one of `configurations`.
+            against_s: The time that speedups are against; by default the best so far.
 
         Raises:
             SetupError: The space lacks a configuration.
         """
-        if configurations is None:
-            rows = list(range(len(self._pool)))
-        else:
-            rows = [self._rows[self._key(point)] for point in configurations]
+        rows = self._rows_of(configurations)
         if not rows:
             return []
         predictions = self._forecaster.predict()
         best = self.best
-        unit = 0.0 if best is None or best.seconds is None else math.log2(best.seconds)
+        if against_s is None:
+            against_s = 1.0 if best is None or best.seconds is None else best.seconds
+        unit = math.log2(against_s)
         speedups = predictions.speedups(np.array(rows, dtype=np.intp), np.full(len(rows), unit))
         return [
             self._runtime_forecast(row, speedup, unit, predictions)
             for row, speedup in zip(rows, speedups, strict=True)
         ]
+
+    def _rows_of(self, configurations: Iterable[Parameters] | None) -> list[int]:
+        if configurations is None:
+            return list(range(len(self._pool)))
+        keys = [self._key(point) for point in configurations]
+        return [self._rows[key] for key in keys]  # a key may have moved the others
 
     def _runtime_forecast(
         self, row: int, speedup: Distribution, unit: float, predictions: Predictions
@@ -283,7 +341,41 @@ class Tuner:
             speedup=speedup,
         )
 
+    def reasons(self, configurations: Iterable[Parameters] | None = None) -> list[str]:
+        """Say what forecasts rest on: ranks on other devices, and the nearest measurement."""
+        rows = self._rows_of(configurations)
+        levels = self._forecaster.levels
+        measured = sorted(self._outcomes.items(), key=lambda item: item[1].seconds or math.inf)
+        ends = [
+            "failed" if outcome.seconds is None else f"took {outcome.seconds * 1e3:.4g} ms"
+            for _, outcome in measured
+        ]
+        ranks = {name: ranks_of(t) for name, t in self._known.items() if name != self.device}
+        asked = {self._keys[row]: levels[row] for row in rows}
+        places = [self._rows[key] for key, _ in measured]
+        texts = dict(zip(asked, reasons(asked, levels[places], ends, ranks), strict=True))
+        return [texts[self._keys[row]] for row in rows]
+
     # ----------------------------------------------------------------------- save and resume
+
+    def _opened(
+        self, store: str | Path | Store, kernel: str | None, pool: Mapping[str, Parameters]
+    ) -> Logbook:
+        """Return the logbook, after taking what it knows of other devices for known."""
+        from kernelcast.logbook import Logbook  # the database is slow to import
+
+        space = json.dumps(sorted(pool))
+        if self._sampler is not None:
+            space = self._sampler.template.model_dump_json()
+        logbook = Logbook(
+            store,
+            kernel=kernel or content_hash(space)[:12],
+            device=self.device,
+            parameters=next(iter(pool.values()), {}),
+        )
+        for device, times in logbook.elsewhere().items():
+            self._known[device] = {**times, **self._known.get(device, {})}
+        return logbook
 
     def save(self, path: str | Path) -> None:
         """Write all that `load` needs to a JSON file."""
@@ -300,7 +392,7 @@ class Tuner:
             "budget": self.budget.model_dump(),
             "seed": self._seed,
             "per_second": self._per_second,
-            "events": self._events,
+            "events": [event.model_dump() for event in self._events],
         }
         Path(path).write_text(json.dumps(content), encoding="utf-8")
 
@@ -321,36 +413,44 @@ class Tuner:
             options |= {"per_second": content["per_second"], "budget": Budget(**content["budget"])}
             space = content.get("configurations") or Template(**content["template"])
             tuner = cls(space, **options)
-            for event in content["events"]:
-                tuner._repeat(event)
+            for event in map(EVENT.validate_python, content["events"]):
+                if isinstance(event, Suggested | Reported):
+                    tuner.repeat(event)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SetupError(f"{path} is no file of Tuner.save: {error!r}") from error
         return tuner
 
-    def _repeat(self, event: Mapping[str, Any]) -> None:
-        if "suggested" in event:
+    def repeat(self, event: Suggested | Reported) -> None:
+        """Do again what another tuner of the space did: suggest this, or take this report.
+
+        Raises:
+            SetupError: The space lacks the configuration.
+        """
+        key = self._key(json.loads(event.configuration))
+        if isinstance(event, Reported):
+            self._take(event)
+        elif key not in self._outcomes:
             self._choose()  # moves the model as it did before
-            self._launch(event["suggested"])
-        else:
-            seconds = event["seconds"]
-            configuration = json.loads(event["reported"])
-            self.report(
-                configuration, seconds=seconds, failed=seconds is None, cost_s=event["cost_s"]
-            )
+            self._launch(key)
+        self._events.append(event)
 
     # -------------------------------------------------------------------------------- the pool
 
     def _key(self, configuration: Parameters) -> str:
         key = canonical_parameters(configuration)
         if key not in self._rows:
-            if self._sampler is None or not self._sampler.admits(configuration):
+            if not self._has(key):
                 raise SetupError(f"the space has no configuration {key}: check names and values")
-            self._place({key: configuration, **dict(zip(self._keys, self._pool, strict=True))})
-            self._teach()
+            self._replace({key: configuration, **dict(zip(self._keys, self._pool, strict=True))})
         return key
 
+    def _has(self, key: str) -> bool:
+        """Return whether the space has a configuration, drawn or not."""
+        is_drawn = key in self._rows
+        return is_drawn or (self._sampler is not None and self._sampler.admits(json.loads(key)))
+
     def _place(self, pool: Mapping[str, Parameters]) -> None:
-        """Forecast this pool from now on. What was learnt must be taught again."""
+        """Forecast this pool from now on, by nothing yet."""
         self._keys = list(pool)
         self._pool = list(pool.values())
         self._rows = {key: row for row, key in enumerate(self._keys)}
@@ -377,7 +477,11 @@ class Tuner:
                 log2_runtime[row] = math.log2(seconds)
         return Sibling(name, log2_runtime, failed, is_kin, is_estimate)
 
-    def _teach(self) -> None:
+    def _replace(self, pool: Mapping[str, Parameters]) -> None:
+        """Forecast this pool from now on, by all that was learnt."""
+        blind = [self._keys[row] for row in self._forecaster.blind]
+        self._place(pool)
+        self._forecaster.blind.update(self._rows[key] for key in blind if key in self._rows)
         for key, outcome in list(self._outcomes.items()):
             self._learn(key, outcome)
 
@@ -394,8 +498,7 @@ class Tuner:
         near = self._sampler.near([outcome.configuration for outcome in fastest], self._reported)
         others = dict(zip(self._keys, self._pool, strict=True))
         pool = kept | self._fast_elsewhere() | near | others
-        self._place(_shortened(pool, len(kept)))
-        self._teach()
+        self._replace(_shortened(pool, len(kept)))
 
     def _fast_elsewhere(self) -> dict[str, Parameters]:
         """Return the fastest configurations of each other device, if the space has to be drawn."""
@@ -405,87 +508,15 @@ class Tuner:
         fast: dict[str, Parameters] = {}
         for times in (*others, self._estimates):
             order = sorted(times, key=lambda key: times[key] or math.inf)
-            for key in order[: int(_KNOWN_SHARE * _LARGEST_POOL) // (len(others) + 1)]:
+            for key in order[: int(_KNOWN_SHARE * LARGEST_POOL) // (len(others) + 1)]:
                 if self._sampler.admits(configuration := json.loads(key)):
                     fast[key] = configuration
         return fast
 
 
-class _Sampler:
-    """Draws admitted configurations of a template; a space that is small enough is listed."""
-
-    def __init__(self, template: Template, seed: int) -> None:
-        self.template, self._seed = template, seed
-        product = math.prod(len(values) for values in template.parameters.values())
-        self.is_listed = False
-        self._listed: list[dict[str, int | float | str]] = []
-        if product <= _MOST_LISTED:
-            self._listed = list(template.configurations())
-            self.is_listed = len(self._listed) <= _LARGEST_POOL
-
-    def admits(self, configuration: Parameters) -> bool:
-        """Return True if the space has this configuration."""
-        parameters = self.template.parameters
-        return (
-            configuration.keys() == parameters.keys()
-            and all(value in parameters[name] for name, value in configuration.items())
-            and self.template.admits(configuration)
-        )
-
-    def first(self) -> list[Parameters]:
-        """Return the first pool."""
-        if self.is_listed:
-            pool: list[Parameters] = list(self._listed)
-        elif self._listed:
-            rng = np.random.default_rng([self._seed, 20])
-            rows = rng.choice(len(self._listed), size=_LARGEST_POOL, replace=False)
-            pool = [self._listed[row] for row in np.sort(rows)]
-        else:
-            pool = list(self._drawn(_LARGEST_POOL, 0).values())
-        if not pool:
-            raise SetupError("the restrictions admit none of the configurations: check them")
-        return pool
-
-    def _drawn(self, count: int, turn: int) -> dict[str, Parameters]:
-        """Draw admitted configurations at random, at most `count`."""
-        rng = np.random.default_rng([self._seed, turn, 21])
-        drawn: dict[str, Parameters] = {}
-        names = list(self.template.parameters)
-        for _ in range(_MOST_DRAWS // count):
-            columns = [
-                [values[at] for at in rng.integers(len(values), size=count)]
-                for values in self.template.parameters.values()
-            ]
-            for values in zip(*columns, strict=True):
-                configuration = dict(zip(names, values, strict=True))
-                if self.template.admits(configuration):
-                    drawn.setdefault(canonical_parameters(configuration), configuration)
-                if len(drawn) == count:
-                    return drawn
-        return drawn
-
-    def near(self, centres: Sequence[Parameters], turn: int) -> dict[str, Parameters]:
-        """Draw configurations that differ from a centre in one to three parameters."""
-        rng = np.random.default_rng([self._seed, turn, 22])
-        names = list(self.template.parameters)
-        wanted = int(_NEAR_SHARE * _LARGEST_POOL)
-        near: dict[str, Parameters] = {}
-        for _ in range(2 * wanted if centres else 0):
-            configuration = dict(centres[int(rng.integers(len(centres)))])
-            for name in rng.choice(names, size=min(int(rng.integers(1, 4)), len(names))):
-                values = self.template.parameters[str(name)]
-                configuration[str(name)] = values[rng.integers(len(values))]
-            key = canonical_parameters(configuration)
-            if key not in near and self.template.admits(configuration):
-                near[key] = configuration
-            if len(near) == wanted:
-                break
-        return near
-
-
 def _shortened(pool: Mapping[str, Parameters], measured: int) -> dict[str, Parameters]:
     """Return the first configurations, as many as are forecast at once, and all measured ones."""
-    return dict(islice(pool.items(), max(_LARGEST_POOL, measured)))
+    return dict(islice(pool.items(), max(LARGEST_POOL, measured)))
 
 
 def _canonical(times: Times, usual: Container[str]) -> dict[str, float | None]:

@@ -824,7 +824,7 @@ class ProposalRequest(Record):
     `proposed`: number of kernels proposed before in the run, with duplicates. `fruitless`: number
     of last requests without a new kernel. `partner`: a second parent of another lineage, whose
     ideas may be used. `history`: attempts in this lineage, the latest last. `repair`: a child to
-    repair instead of writing a new one.
+    repair instead of writing a new one. `run_seed`: the run's own seed, equal in all requests.
     """
 
     ordinal: int
@@ -842,6 +842,7 @@ class ProposalRequest(Record):
     partner_log2_speedup: float = 0.0
     history: tuple[Attempt, ...] = ()
     repair: Repair | None = None
+    run_seed: int = 0
 
 
 class Proposals(Record):

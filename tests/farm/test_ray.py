@@ -26,6 +26,7 @@ def run_in_own_network(file: str, environment: dict[str, str] | None = None) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_on_a_cluster_of_two_nodes() -> None:
     # The user's home may have a token, which Ray would use.
     run_in_own_network("tests/farm/on_ray.py", {"RAY_AUTH_MODE": "disabled"})

@@ -19,6 +19,7 @@ from kernelcast.forecasters._experience import (
 COLUMNS = tuple(dict.fromkeys((*SIGNS_OF_FAILURE, *SIGNS_OF_OUTCOME)))
 SHARES = np.array([0.2, 0.5, 0.3])
 NO_SCORE, NO_SCORES = np.zeros(1), np.zeros((1, 2))
+EVEN = np.full(2, 0.5)
 
 
 def experience() -> Experience:
@@ -77,10 +78,23 @@ def test_a_sign_that_tells_failures_apart_is_learnt() -> None:
 def test_outcomes_of_one_group_make_it_likely(group: int) -> None:
     known = experience()
     for measured in range(12):
-        known.add_outcome(row(), NO_SCORES, group, group, measured)
+        known.add_outcome(row(), NO_SCORES, group, group, measured, EVEN)
     assert known.groups(row(), NO_SCORES)[0].argmax() == group
     assert known.groups(row(), NO_SCORES)[0].sum() == pytest.approx(1.0)
     assert known.class_shares(5)[group] > SHARES[group]
+
+
+@pytest.mark.parametrize("better", [0, 1])
+def test_the_opinion_that_foresaw_the_outcomes_decides(better: int) -> None:
+    known = experience()
+    opinions = np.array([[[0.1, 0.2, 0.7]], [[0.6, 0.3, 0.1]]])
+    assert known.blended(opinions)[0] == pytest.approx([0.2, 0.22, 0.58])
+    for measured in range(30):
+        foreseen = np.where(np.arange(2) == better, 0.8, 0.3)
+        known.add_outcome(row(), NO_SCORES, TIE, TIE, measured, foreseen)
+    blended = known.blended(opinions)[0]
+    assert blended == pytest.approx(opinions[better, 0], abs=0.01)
+    assert blended.sum() == pytest.approx(1.0)
 
 
 def test_a_fit_finds_the_weights_that_made_the_outcomes() -> None:

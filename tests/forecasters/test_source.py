@@ -24,7 +24,7 @@ from kernelcast.testing import (
     make_query,
     synthetic_problem,
 )
-from kernelcast.types import Failure, FailureKind, Kernel, Observation, PastRun, Query
+from kernelcast.types import Evidence, Failure, FailureKind, Kernel, Observation, PastRun, Query
 
 PROBLEM = synthetic_problem()
 FASTER = "import torch\n\ndef run(x):\n    return torch.compile(lambda y: y * 2)(x)\n"
@@ -125,6 +125,15 @@ def test_text_that_is_not_python_is_sure_to_fail() -> None:
     (forecast,) = SourceForecaster().forecast([make_query(text("def run(x:\n    return x\n"))])
     assert forecast.p_ok < 0.05
     assert "not Python" in forecast.rationale
+    assert [*forecast.failure] == [FailureKind.COMPILE_ERROR]
+
+
+def test_evidence_that_a_part_compiles_makes_no_kernel_of_a_text_that_is_not_python() -> None:
+    query = make_query(text("def run(x:\n    return x\n"))
+    compiles = Evidence(kernel_id=query.candidate.id, toolchain="t")
+    informed = query.model_copy(update={"evidence": compiles})
+    (forecast,) = SourceForecaster().forecast([informed])
+    assert forecast.conditioned_on(compiles).p_ok < 0.1
 
 
 def test_a_missing_or_foreign_file_names_the_fix(tmp_path: Path) -> None:

@@ -97,6 +97,38 @@ def test_predictions_beat_a_constant_and_most_lie_in_their_intervals() -> None:
     assert 0.65 < np.mean(inside) < 0.97
 
 
+def test_a_search_that_stands_still_draws_probes() -> None:
+    truth = times()
+    forecaster = SpaceForecaster(POOL)
+    chosen = search(forecaster, truth, 10)
+    assert forecaster.blind == set(chosen[:4])  # the diverse starts
+    chosen += search(forecaster, truth, 50)
+    probes = forecaster.blind - set(chosen[:4])
+    assert probes < set(chosen)
+    assert 5 <= len(probes) <= 8
+    # The others are chosen to be fast.
+    assert truth[list(probes)].mean() > truth[list(set(chosen) - forecaster.blind)].mean()
+    pending: list[int] = []
+    for _ in range(14):
+        pending.append(forecaster.choose(pending=pending))
+    assert len(forecaster.blind & set(pending)) == 2
+
+
+def test_errors_at_probes_widen_all_intervals() -> None:
+    # Blind rows are hard to predict, chosen ones easy, as after a search.
+    noise = np.random.default_rng(4).normal(scale=1.0, size=len(POOL))
+    rows = np.random.default_rng(3).permutation(len(POOL))[:40].tolist()
+    widths = []
+    for blind in (rows[:10], rows[10:20]):
+        forecaster = SpaceForecaster(POOL)
+        forecaster.blind = set(blind)
+        for index in rows:
+            hard = noise[index] if index in rows[:10] else 0.0
+            forecaster.learn(index, log2_runtime(POOL[index]) + float(hard))
+        widths.append(forecaster.predict().std_log2[np.setdiff1d(np.arange(len(POOL)), rows)])
+    assert np.median(widths[0] / widths[1]) > 1.5
+
+
 def test_it_is_surer_of_what_it_measured() -> None:
     forecaster = SpaceForecaster(POOL)
     chosen = search(forecaster, times(), 20)

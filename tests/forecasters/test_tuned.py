@@ -12,8 +12,9 @@ from scipy.stats import spearmanr
 
 from kernelcast.canonical import canonical_parameters
 from kernelcast.forecasters import _tuned
+from kernelcast.forecasters._encoding import Encoding
+from kernelcast.forecasters._prior import Prior, Target
 from kernelcast.forecasters._tuned import DeviceTimes, TunedForecaster
-from kernelcast.forecasters.space import SpaceForecaster
 from kernelcast.testing import (
     SyntheticBackend,
     make_estimate,
@@ -151,12 +152,18 @@ def test_it_is_about_as_good_as_a_full_fit() -> None:
     forecaster.learn(lessons)
     configurations = [each.kernel.parameters or {} for each in (*lessons, *unseen)]
     assert PROBLEM.template is not None
-    full = SpaceForecaster(configurations, domain=PROBLEM.template.parameters)
-    for index, lesson in enumerate(lessons):
-        speedup = lesson.measurement.log2_speedup
-        full.learn(index, None if speedup is None else -speedup)
-    expected = -full.predict().log2_runtime[len(lessons) :]
-    assert medians(ask(forecaster, 388)) == pytest.approx(expected, abs=0.1)
+    domain = PROBLEM.template.parameters
+    _, features = Encoding.of(configurations, domain).encode(configurations)
+    prior = Prior.cold(features)
+    speedups = [lesson.measurement.log2_speedup for lesson in lessons]
+    timed = np.array([row for row, speedup in enumerate(speedups) if speedup is not None])
+    target = Target.of(np.array([-(speedups[row] or 0.0) for row in timed]), prior, timed)
+    model = prior.model()
+    model.fit(timed, target.values, 50)
+    model.condition(timed)
+    model.look(np.arange(len(lessons), len(configurations)))
+    predicted = target.predictions(model, prior.mean[len(lessons) :], np.ones(len(unseen)), 1.0)
+    assert medians(ask(forecaster, 388)) == pytest.approx(-predicted.log2_runtime, abs=0.1)
 
 
 def test_the_rows_are_bounded_and_the_fastest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

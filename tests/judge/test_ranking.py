@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kernelcast.distribution import Distribution
 from kernelcast.errors import SetupError
-from kernelcast.judge.ranking import Ranking
+from kernelcast.judge.ranking import Ranking, _Stack
 from kernelcast.testing import make_kernel
 from kernelcast.types import FailureKind, Forecast
 
@@ -112,3 +112,43 @@ def test_what_is_ruled_out_comes_last_and_is_not_advised() -> None:
     none = ranking(broken, copy).cut(miss=0.05)
     assert (none.count, none.chance) == (0, 0.0)
     assert "none of them" in none.reason
+
+
+def test_gains_are_those_of_the_forecasts() -> None:
+    """Distributions of several lengths, with and without mass at the level."""
+    forecasts = [
+        Forecast(
+            forecaster="f",
+            anchor_id="a",
+            anchor_log2_speedup=shift,
+            distribution=distribution,
+            failure={FailureKind.CRASH: chance},
+        )
+        for shift, chance, distribution in (
+            (0.0, 0.1, Distribution.normal(0.5, 0.3)),
+            (1.0, 0.0, Distribution(knots=(-1.0, 0.0, 2.0), cdf_values=(0.0, 0.5, 1.0))),
+            (0.0, 0.5, Distribution(knots=(3.0, 3.5), cdf_values=(0.0, 1.0))),
+            (-4.0, 0.0, Distribution.normal(0.0, 0.1)),
+        )
+    ]
+    kernels = [make_kernel(f"int k{number};") for number in range(len(forecasts))]
+    members = Ranking.of(["w", "x", "y", "z"], kernels, forecasts).members
+    ratios = []
+    for member in members:
+        density = member.forecast.against_reference()
+        level = 1.0
+        assert _Stack([density]).survival(level) == pytest.approx(density.probability_above(level))
+        assert _Stack([density, Distribution.normal(0, 1)]).expected_improvement(level)[
+            0
+        ] == pytest.approx(density.expected_improvement(level))
+        ratios.append(member.gain)
+    assert ratios == sorted(ratios, reverse=True)
+    # One kernel is expected to exceed the level.
+    found = [level for level in np.linspace(-5, 4, 9001) if _expected(forecasts, level) > 1.0]
+    assert [member.gain for member in members] == pytest.approx(
+        [member.forecast.gain(found[-1]) for member in members], abs=2e-3
+    )
+
+
+def _expected(forecasts: list[Forecast], level: float) -> float:
+    return sum(forecast.chance_above(float(level)) for forecast in forecasts)

@@ -27,15 +27,17 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from kernelcast import cache
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import Child
+from kernelcast.backends._emulation import NOT_FINISHED
 from kernelcast.backends._inputs import FreshInputs, hidden_cases
 from kernelcast.backends._match import MachineBusy, Match
 from kernelcast.backends._preflight import Watch
 from kernelcast.backends._proof import admit, detect_sandbox
 from kernelcast.backends._sandbox import Level
 from kernelcast.backends._timing import PRECISION, noise_floor
-from kernelcast.backends._toolchain import ToolRun
+from kernelcast.backends._toolchain import STOPPED, ToolRun
 from kernelcast.backends._verify import KnownAnswer, Oracle, lint, oracle
 from kernelcast.canonical import kernel_id
 from kernelcast.devices import roofline_s
@@ -58,6 +60,7 @@ from kernelcast.types import (
     content_hash,
 )
 
+_EVIDENCE = "evidence"
 _KEPT_BUILDS = 256
 _KEPT_PROBLEMS = 4
 _SHORTEST_CAP_S = 2.0
@@ -83,6 +86,16 @@ class Build(Generic[P]):
     program: P | None = None
     ptx: Path | None = None
     """The text that the emulator reads, if the compiler made one."""
+
+
+def _is_lasting(evidence: Evidence) -> bool:
+    """Return False if something was stopped for the time that it took."""
+    failure = evidence.failure.message if evidence.failure else ""
+    return not (
+        failure.startswith(STOPPED)
+        or evidence.not_emulated.startswith(NOT_FINISHED)
+        or evidence.unchecked.startswith(NOT_FINISHED)
+    )
 
 
 class _ProblemData:
@@ -154,6 +167,7 @@ class MeasuringBackend(ABC, Generic[P]):
         self._time_factor = 1
         self._directory = Path(tempfile.mkdtemp(prefix=f"kernelcast-{self.name}-", dir=build_dir))
         self._lock = threading.Lock()
+        self._recalled = False  # a kernel of the cache that compiles
         self._builds: OrderedDict[str, tuple[Build[P], Path]] = OrderedDict()
         self._noise: dict[str, tuple[float, float]] = {}  # log2, and when it was measured
         self._problems: OrderedDict[str, _ProblemData] = OrderedDict()
@@ -193,10 +207,56 @@ class MeasuringBackend(ABC, Generic[P]):
         return {Resource.MEASUREMENTS: 1.0, Resource.DEVICE_S: self._device_cap_s}
 
     def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
-        """Compile only. The build is kept, so that measuring later does not compile again."""
-        case = next(iter((*problem.timed_cases, *problem.cases)), None)
-        evidence = self._build(problem, case, kernel.source).evidence
+        """Compile only. The build is kept, so that measuring later does not compile again.
+
+        If a cache is in use, evidence that it has is not made again.
+
+        Raises:
+            SetupError: Neither this kernel nor the seed compiles, and kernels of the cache did.
+        """
+        self._require_language(problem)
+        results = cache.in_use()
+        if results is None:
+            return self._inspect(problem, kernel)
+        basis = (self._evidence_basis(), problem.id, kernel.language)
+        if found := results.get(_EVIDENCE, *basis, kernel.source):
+            evidence = Evidence.model_validate_json(found)
+            self._recalled = self._recalled or evidence.failure is None
+            return evidence.model_copy(update={"kernel_id": kernel.id})
+        evidence = self._inspect(problem, kernel)
+        seed = self._compiled(problem, problem.seed_source).failure if evidence.failure else None
+        if seed is not None:
+            # The kernel may be fine and the installation broken, so this says nothing of it.
+            if self._recalled:
+                raise SetupError(
+                    f"{self.toolchain} does not compile what it did before: {seed.headline}; "
+                    "repair its installation (kernelcast doctor)"
+                )
+        elif _is_lasting(evidence):
+            results.put(evidence.model_dump_json().encode(), _EVIDENCE, *basis, kernel.source)
+        return evidence
+
+    def _inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
+        """Make the evidence of a kernel."""
+        evidence = self._compiled(problem, kernel.source)
         return evidence.model_copy(update={"kernel_id": kernel.id})
+
+    def _compiled(self, problem: Problem, source: str) -> Evidence:
+        """Return the evidence of compiling a source for the first case, without a kernel id."""
+        case = next(iter((*problem.timed_cases, *problem.cases)), None)
+        return self._build(problem, case, source).evidence
+
+    def _evidence_basis(self) -> str:
+        """Return what evidence depends on beside problem, kernel and kernelcast itself."""
+        return "\0".join(
+            (
+                self.name,
+                self.toolchain,
+                self.device.model_dump_json(),
+                f"{self._compile_timeout_s:g}",
+                str(shutil.which("objdump")),
+            )
+        )
 
     def measure(
         self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"

@@ -131,7 +131,7 @@ def _load_filter(policy: dict[str, Any], name: str, value: int, flags: int = 0) 
 # ------------------------------------------------------------------------------------ canaries
 
 _FORKS = 64
-_STRAGGLER_S = 3.0
+_STRAGGLER_S = 30.0
 _PTRACE_SEIZE = 0x4206
 _MAP_NORESERVE = 0x4000
 _ENOSYS = 38

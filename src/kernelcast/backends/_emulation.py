@@ -41,6 +41,9 @@ from kernelcast.emulator.traffic import SECTOR, Traffic
 from kernelcast.errors import SetupError
 from kernelcast.types import Case, Device, Emulated, Evidence, Failure, FailureKind, Problem
 
+_LATE, _DIED = "not within", "the emulator ended with status"
+NOT_FINISHED = (_LATE, _DIED)
+"""How the message begins if an emulation was stopped or died."""
 _RUNS = (("together", POISON), ("backwards", LARGE_POISON))
 _THIRD_RUN = ("together", LARGE_POISON)
 _COUNTS = TypeAdapter(tuple[Counts, ...])
@@ -385,9 +388,9 @@ def _in_child(
     if run.status == _emulator_worker.NOT_EMULATED:
         raise NotEmulated(run.output.strip()[:200])
     if run.status is None:
-        raise NotEmulated(f"not within {timeout_s:g} s")
+        raise NotEmulated(f"{_LATE} {timeout_s:g} s")
     if run.status:
-        raise NotEmulated(f"the emulator ended with status {run.status}: {run.output[-400:]}")
+        raise NotEmulated(f"{_DIED} {run.status}: {run.output[-400:]}")
     return run.output, memory
 
 

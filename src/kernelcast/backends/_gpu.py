@@ -95,13 +95,16 @@ class GpuBackend(MeasuringBackend[Program]):
     def _start(self, arena: Arena, programs: Mapping[str, Program]) -> Child:
         return CudaChild(self._launching, programs, arena, self.device)
 
-    def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
+    def _evidence_basis(self) -> str:
+        return f"{super()._evidence_basis()}\0{self._disassembler}\0{self._emulates}"
+
+    def _inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
         """Compile, check the small cases and estimate the time of the timed ones, without a GPU.
 
         A kernel that emulation finds wrong is evidence with a failure. If emulation finds the
         problem's own seed wrong, it judges no kernel of that problem.
         """
-        evidence = super().inspect(problem, kernel)
+        evidence = super()._inspect(problem, kernel)
         if not self._emulates or evidence.failure is not None or not problem.arguments:
             return evidence
         key = content_hash(f"{problem.id}\0{kernel.source}")

@@ -31,7 +31,9 @@ from kernelcast.backends._seccomp import Profile
 from kernelcast.errors import SetupError
 
 _TMP, _OTHER_TMP = "/tmp", "/var/tmp"  # noqa: S108  (places that the sandbox must hide)
-_CANARY_TIMEOUT_S = 20.0
+_CANARY_TIMEOUT_S = 120.0  # ends a canary that hangs; a machine that stalls is waited for
+_GONE_WITHIN_S = 8.0  # less than a straggler of the canaries lives
+_NEIGHBOUR_S = 3600  # outlives the canaries, and is killed after them
 _NAMESPACES = ("user", "ipc", "pid", "net", "uts")
 _OUT_OF_REACH = frozenset({"ptrace", "environ", "signal", "memory"})
 _GOALS = _OUT_OF_REACH | {"write", "secret", "tcp", "udp", "unix", "abstract"}
@@ -137,7 +139,7 @@ def _targets() -> Iterator[tuple[dict[str, Any], Path, subprocess.Popen[bytes]]]
         scratch = Path(_TMP) / f"kernelcast-canary-{token}"
         for leftover in (scratch, scratch.with_name(scratch.name + ".new")):
             stack.callback(leftover.unlink, missing_ok=True)
-        neighbour = subprocess.Popen(["/bin/sleep", "60"], env={"TOKEN": token})
+        neighbour = subprocess.Popen(["/bin/sleep", str(_NEIGHBOUR_S)], env={"TOKEN": token})
         stack.callback(neighbour.wait)
         stack.callback(neighbour.kill)
         facts = {
@@ -203,7 +205,7 @@ def _run_canaries(sandbox: Sandbox, profile: Profile, messages: IO[bytes]) -> di
         if profile == "compile":
             os.kill(confined.pid, signal.SIGKILL)
         confined.ended_within(1.0)
-        gone = confined.wait_until_gone() and sandbox.wrapped
+        gone = sandbox.wrapped and confined.wait_until_gone(_GONE_WITHIN_S)
         confined.end()
         denied = {name: verdict == "1" for name, verdict in map(str.split, text.splitlines())}
         if denied.pop("end", False):

@@ -48,7 +48,7 @@ _SYSTEM_TREES = (
 )
 _HARMLESS_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _TMP = "/tmp"  # noqa: S108  (hidden from confined processes)
-_GONE_WITHIN_MS = 1500
+_GONE_WITHIN_S = 1.5
 _MOST_PROCESSES = 48
 
 # -------------------------------------------------------------------------------- the mechanisms
@@ -384,13 +384,13 @@ class Confined:
         # Bubblewrap reports the signal that ended its child as a shell does.
         return 128 - status if self._wrapped and status > 128 else status
 
-    def wait_until_gone(self) -> bool:
+    def wait_until_gone(self, within_s: float = _GONE_WITHIN_S) -> bool:
         """Whether all descendants end in time: each holds the tether until then."""
         if self._tether is None:
             return True
         poll = select.poll()
         poll.register(self._tether, 0)
-        gone = bool(poll.poll(_GONE_WITHIN_MS))
+        gone = bool(poll.poll(within_s * 1e3))
         os.close(self._tether)
         self._tether = None
         return gone

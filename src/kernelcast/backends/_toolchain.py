@@ -20,6 +20,7 @@ from kernelcast.backends._inspect import OBJDUMP_OPTIONS, object_mix
 from kernelcast.backends._sandbox import Grant, Sandbox
 from kernelcast.types import Failure, FailureKind
 
+STOPPED = "the compiler was stopped after"
 _DISASSEMBLY_TIMEOUT_S = 30.0
 _RUN_PROGRAM = "_confine.run"
 _MEMORY_BYTES = 8 << 30
@@ -85,7 +86,7 @@ def run_tool(
         output.seek(0)
         text = output.read(_OUTPUT_BYTES).decode(errors="replace")
     if not in_time:
-        return ToolRun(None, f"the compiler was stopped after {timeout_s:g} s\n{text}", seconds)
+        return ToolRun(None, f"{STOPPED} {timeout_s:g} s\n{text}", seconds)
     return ToolRun(status, text, seconds)
 
 

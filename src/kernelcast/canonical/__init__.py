@@ -15,9 +15,15 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any
 
+from kernelcast.cache import kept
 from kernelcast.canonical._c import numbered_c, reduce_c
 from kernelcast.canonical._lexer import Token, lex_c, lex_python, print_c
-from kernelcast.canonical._python import numbered_python, plain_python, reduce_python
+from kernelcast.canonical._python import (
+    lex_canonical,
+    numbered_python,
+    plain_python,
+    reduce_python,
+)
 from kernelcast.canonical._vocabulary import vocabulary
 from kernelcast.errors import SetupError
 from kernelcast.types import Kernel, Language
@@ -29,6 +35,7 @@ __all__ = [
     "as_kernel",
     "canonical_parameters",
     "canonical_source",
+    "canonical_tokens",
     "kernel_id",
     "language_of",
     "read_kernel",
@@ -73,16 +80,21 @@ def as_kernel(source: str, language: Language) -> Kernel:
     return Kernel(id=kernel_id(source, language), language=language, source=source)
 
 
+_encoded = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+"""One encoder for all: `json.dumps` makes a new one for each text."""
+
+
 def canonical_parameters(parameters: Mapping[str, Any]) -> str:
     """Parameters as one text, whatever their order and whether 1 was written 1.0."""
     plain = {
         name: int(value) if isinstance(value, float) and value.is_integer() else value
         for name, value in parameters.items()
     }
-    return json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    return _encoded(plain)
 
 
 @lru_cache(maxsize=_SOURCES_KEPT)
+@kept(str.encode, bytes.decode)
 def kernel_id(source: str, language: str) -> str:
     """The name of a kernel: 32 hex digits, a hash of its language and comment-free tokens.
 
@@ -96,6 +108,7 @@ def kernel_id(source: str, language: str) -> str:
 
 
 @lru_cache(maxsize=_SOURCES_KEPT)
+@kept(str.encode, bytes.decode)
 def canonical_source(source: str, language: str, entry: str | None = None) -> str:
     """The same program without what only a reader would see, under numbers for names.
 
@@ -113,6 +126,12 @@ def canonical_source(source: str, language: str, entry: str | None = None) -> st
         return reduce_python(source, entry)
     reduced, _ = reduce_c([lex_c(source)], vocabulary(language), entry)
     return print_c(reduced[0])
+
+
+def canonical_tokens(source: str, language: str, entry: str | None = None) -> tuple[Token, ...]:
+    """What the canonical source consists of; a string as Python's `repr` writes it."""
+    canonical = canonical_source(source, language, entry)
+    return lex_c(canonical) if _is_c_family(language) else lex_canonical(canonical)
 
 
 def tokens(source: str, language: str) -> tuple[Token, ...]:

@@ -604,7 +604,7 @@ class _Names:
             return text
         if rest[0] == "_":
             return f"{value}{suffix}_{self.numbers.of(rest, 'u')}"
-        return value or "0"
+        return value.rstrip("'") or "0"
 
     def _string(self, text: str, before: str) -> str:
         if before == "extern" and text in ('"C"', '"C++"'):

@@ -16,7 +16,16 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
 from kernelcast.canonical._c import numbered_c, reduce_c
-from kernelcast.canonical._lexer import PY_TOKEN, PY_UNSEEN, STANDS_IN, lex_c, print_c, readable
+from kernelcast.canonical._lexer import (
+    PY_TOKEN,
+    PY_UNSEEN,
+    STANDS_IN,
+    Token,
+    lex_c,
+    lex_python,
+    print_c,
+    readable,
+)
 from kernelcast.canonical._vocabulary import Numbers, role, vocabulary
 
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
@@ -27,6 +36,7 @@ _ANY = "*"
 _REFLECTION = frozenset({"globals", "locals", "vars", "eval", "exec", "inspect", "importlib"})
 _MOST_ROUNDS = 8  # dropping a statement can leave another one unused
 _C_MARKS = re.compile('__global__|#include|torch::|__kernel |at::Tensor|extern "C"')
+_RAW_QUOTES = 'r"""'
 _PYTHON_MARKS = re.compile(r"^(?:import|from|def|class|@triton)\b", re.MULTILINE)
 _INHERITED = role("inherited")
 _TAKES_ATTRIBUTE_NAME = role("takes_attribute_name")
@@ -81,6 +91,16 @@ def reduce_python(source: str, entry: str | None = None) -> str:
     for mark, embedded in sources.items():
         text = text.replace(repr(mark), embedded)
     return text
+
+
+def lex_canonical(canonical: str) -> tuple[Token, ...]:
+    """The tokens of a canonical module, in which only C++ is in raw strings."""
+    return tuple(
+        Token("string", repr(token.text[len(_RAW_QUOTES) : -3]))
+        if token.kind == "string" and token.text.startswith(_RAW_QUOTES)
+        else token
+        for token in lex_python(canonical)
+    )
 
 
 def reachable_tree(
@@ -448,7 +468,7 @@ def _as_literal(text: str) -> str:
     visible = text.replace("\n", "").replace("\t", "")
     if not _is_c(text) or '"""' in text or text.endswith(('"', "\\")) or not visible.isprintable():
         return repr(text)
-    return f'r"""{text}"""'
+    return f'{_RAW_QUOTES}{text}"""'
 
 
 # ---- names ---------------------------------------------------------------------------------------

@@ -8,12 +8,14 @@ module around it contradicts is a fault.
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
 
+from kernelcast.cache import kept
 from kernelcast.canonical import PYTHON_FAMILY
 from kernelcast.canonical._python import embedded_sources, imported_names, reachable_tree
 from kernelcast.canonical._vocabulary import vocabulary
@@ -36,7 +38,16 @@ class Fault:
     text: str
 
 
+def _encode(found: tuple[Fault, ...]) -> bytes:
+    return json.dumps([[fault.kind, fault.text] for fault in found]).encode()
+
+
+def _decode(data: bytes) -> tuple[Fault, ...]:
+    return tuple(Fault(kind, text) for kind, text in json.loads(data))
+
+
 @lru_cache(maxsize=8192)
+@kept(_encode, _decode)
 def faults(source: str, language: str, entry: str | None = None) -> tuple[Fault, ...]:
     """Return the faults of a kernel's text; none of a language that has a compiler.
 

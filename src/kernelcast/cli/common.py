@@ -20,6 +20,7 @@ from typing import Any, get_args
 import click
 from click.core import ParameterSource
 
+from kernelcast import cache
 from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec
@@ -249,6 +250,11 @@ def check_model_is_asked(model: Mapping[str, Any], parts: Iterable[ComponentSpec
 
 
 # ------------------------------------------------------------------------- running and writing
+
+
+def use_cache() -> None:
+    """Keep readings of texts and evidence in the user's cache until the running command ends."""
+    click.get_current_context().with_resource(cache.using(cache.user_folder()))
 
 
 def run_watched(

@@ -30,6 +30,7 @@ from kernelcast.cli.common import (
     model_options,
     option,
     read_options,
+    use_cache,
 )
 from kernelcast.devices import detect_cpu, find_device
 from kernelcast.errors import SetupError
@@ -100,6 +101,7 @@ def forecast(
     Without --reference-ms a model is asked in both directions, and so twice.
     P(faster) is the chance of more than 1%, below which no measurement is called faster either.
     """
+    use_cache()
     anchor, rival = read_kernel(reference), read_kernel(candidate)
     unstated = Problem.unstated("unstated", anchor.language, anchor.source)
     solved = load_problem(problem).in_language_of(anchor) if problem else unstated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -22,8 +23,10 @@ from kernelcast.cli.common import (
     run_watched,
     store_option,
     trust_options,
+    use_cache,
 )
 from kernelcast.cli.forecast import ask, target_device
+from kernelcast.cli.tune import tuned_forecasts
 from kernelcast.devices import catalogue
 from kernelcast.errors import SetupError
 from kernelcast.events import RunSpec
@@ -36,7 +39,7 @@ from kernelcast.report.judged import ranking_csv, ranking_report
 from kernelcast.report.terminal import echo_source
 from kernelcast.search import Search
 from kernelcast.store import Store
-from kernelcast.types import Budget, Device, Language
+from kernelcast.types import Budget, Device, Forecast, Language
 
 _KEYS = ("seed", "forecaster", "backend", "policy", "strategy", "farm")
 
@@ -110,13 +113,16 @@ def rank(
       kernelcast rank softmax --measure -n 20
 
     A folder's kernels are compiled where the compiler for the device is installed: one that does
-    not compile comes last. A forecast is no measurement: intervals are 80%, and the cut is right
-    as far as the forecasts are calibrated. Without a model endpoint the shipped trees forecast.
+    not compile comes last, and none is compiled twice: what it shows is kept in KERNELCAST_CACHE,
+    by default ~/.cache/kernelcast. A forecast is no measurement: intervals are 80%, and the cut is
+    right as far as the forecasts are calibrated. Without a model endpoint the shipped trees
+    forecast written kernels, and the tuner of `kernelcast tune` forecasts configurations.
     """
     if share is not None and miss is not None:
         raise SetupError("--share and --miss both state the cut: give one of them")
     if measurements is not None and not measure:
         raise SetupError("-n says how many to measure: give --measure with it")
+    use_cache()
     device, trees = options["backend__device"], options.pop("trees")
     rows = [str(file) for file in (options.pop("history"), path) if str(file).endswith(".parquet")]
     described = {key: options.pop(key) for key in ("problem", "reference", "restrict", "language")}
@@ -130,23 +136,22 @@ def rank(
         )
     target = _device(device or pool.device, pool)
     settings, model = read_options(options, implied="forecaster")
-    if settings.get("forecaster", settings.get("forecaster.name", "trees")) == "trees":
+    is_default = settings.get("forecaster", settings.get("forecaster.name", "trees")) == "trees"
+    if is_default:
         learnt = {"forecaster.model": str(trees)} if trees else {}
         settings = {"forecaster.history": rows, **learnt, **settings}
     run = read_run(settings, problem=pool.problem, model=model, known=_KEYS)
     # Kernels with equal forecasts are ordered by chance, not by name.
     order = np.random.default_rng(run.spec.seed).permutation(len(pool.kernels)).tolist()
     kernels = tuple(pool.kernels[at] for at in order)
-    spec = run.spec.components["forecaster"]
     shuffled = replace(pool, kernels=kernels)
-    asked = ask(spec, shuffled, target, compiles=not no_compile, quiet=as_json)
-    forecasts = [
-        # A space holds its reference, which may be its fastest kernel: that is no objection.
-        forecast.model_copy(update={"objection": "", "rationale": "the reference itself"})
-        if forecast.objection and kernel.parameters is not None
-        else forecast
-        for kernel, forecast in zip(kernels, asked.forecasts, strict=True)
-    ]
+    if is_default and all(kernel.parameters is not None for kernel in kernels):
+        forecaster, note = "tuner", "not compiled: these are configurations, not written kernels"
+        forecasts: Sequence[Forecast] = tuned_forecasts(shuffled, target, rows, run.spec.seed)
+    else:
+        spec = run.spec.components["forecaster"]
+        asked = ask(spec, shuffled, target, compiles=not no_compile, quiet=as_json)
+        forecaster, note, forecasts = asked.forecaster.name, asked.note, asked.forecasts
     ranking = Ranking.of([pool.labels[at] for at in order], kernels, forecasts)
     if share is None and miss is None:
         miss = 0.05
@@ -158,11 +163,11 @@ def rank(
         "pool": path,
         "problem": pool.problem.name,
         "device": target.name,
-        "forecaster": asked.forecaster.name,
+        "forecaster": forecaster,
         "kernels": len(pool.kernels),
         "known": len(pool.known),
         "left_out": list(pool.left_out),
-        "compiled": asked.note,
+        "compiled": note,
     }
     report = ranking_report(ranking, cut, facts, top)
     if not as_json:

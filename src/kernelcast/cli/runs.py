@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,10 @@ from kernelcast.errors import SetupError
 from kernelcast.judge.curves import best_so_far
 from kernelcast.parts import Parts, read_budget, read_run
 from kernelcast.problems import SUFFIXES
-from kernelcast.report.console import archive_table, summary, summary_table
+from kernelcast.report.console import archive_table, parameters_text, summary, summary_table
 from kernelcast.report.figures import draw_best_so_far
 from kernelcast.report.kernel import KernelRecord
-from kernelcast.report.tables import table
+from kernelcast.report.tables import Report, listing, table
 from kernelcast.report.terminal import echo_source
 from kernelcast.run import Run
 from kernelcast.search import INTERRUPTED, Result, Search
@@ -243,9 +244,9 @@ def list_runs(store: str, as_json: bool) -> None:
         with Store.open(store, create=False) as opened:
             runs = [opened.open_run(info.name) for info in opened.runs()]
             rows = [
-                {"run": run.name, "state": _state_of(run), **summary(run.state)}
+                {"run": run.name, "state": _state_of(run), **_facts(run)}
                 for run in runs
-                if run.state.started is not None
+                if run.state.started is not None or run.state.tuning is not None
             ]
     if as_json:
         click.echo(json.dumps(rows))
@@ -257,7 +258,7 @@ def list_runs(store: str, as_json: bool) -> None:
             (
                 row["run"],
                 row["problem"],
-                f"{row['best']['speedup']:.2f}x",
+                _best_cell(row["best"]),
                 str(row["measured"]),
                 f"{row['spent'].get('device_s', 0.0):.0f}",
                 row["state"].partition(":")[0],
@@ -267,10 +268,33 @@ def list_runs(store: str, as_json: bool) -> None:
         OUT.print(table(None, columns, cells, left=range(6), yields=0))
 
 
+def _facts(run: Run) -> dict[str, Any]:
+    """Return a search's summary, or that of a tuner's run."""
+    tuning = run.state.tuning
+    if tuning is None:
+        return summary(run.state)
+    best = tuning.best
+    return {
+        "problem": tuning.started.kernel,
+        "device": tuning.started.device,
+        "best": best and {"parameters": json.loads(best.configuration), "seconds": best.seconds},
+        "measured": tuning.reports,
+        "spent": {"device_s": round(tuning.cost_s, 6)},
+    }
+
+
+def _best_cell(best: Mapping[str, Any] | None) -> str:
+    if best is None:
+        return "-"
+    return f"{best['seconds'] * 1e3:.4g} ms" if "seconds" in best else f"{best['speedup']:.2f}x"
+
+
 def _state_of(run: Run) -> str:
     """Return whether a run is running, has ended, or was killed."""
     if (holder := run.holder()) is not None:
         return f"running ({holder})"
+    if run.state.tuning is not None:
+        return "tuned by a program"
     return run.state.ended or "unfinished: resume it"
 
 
@@ -312,6 +336,9 @@ def show(
     check_writable(figure, "--figure")
     with Store.open(store, create=False) as opened:
         log = opened.open_run(opened.find_run(run))
+        if log.state.tuning is not None:
+            _show_tuning(log, as_json)
+            return
         if log.state.started is None:
             raise SetupError(f"run {log.name} never began: start a new search")
         chosen = opened.kernel(log.find_kernel(kernel or "best"))
@@ -325,6 +352,19 @@ def show(
             OUT.print(KernelRecord.of(log, chosen.id).table())
             OUT.print()
             OUT.print(chosen.source, soft_wrap=True)
+
+
+def _show_tuning(run: Run, as_json: bool) -> None:
+    facts = {"run": run.name, "state": _state_of(run), **_facts(run)}
+    best = facts["best"]
+    rows = [
+        ("best time", _best_cell(best)),
+        ("parameters", parameters_text(best["parameters"]) if best else "-"),
+        ("device", facts["device"] or "unnamed"),
+        ("measured", f"{facts['measured']} configurations"),
+        ("state", facts["state"]),
+    ]
+    Report(facts, [listing(f"Tuning {run.name}", rows)]).show(OUT, as_json=as_json)
 
 
 def _show_run(run: Run, best: Kernel, top: int, figure: Path | None, as_json: bool) -> None:

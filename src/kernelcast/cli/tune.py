@@ -1,22 +1,27 @@
-"""The command that says which configurations of a tuned kernel to measure next."""
+"""The command that says which configurations to measure next, and forecasts that `rank` shares."""
 
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import click
 from rich.text import Text
 
 from kernelcast import dataset
+from kernelcast.canonical import canonical_parameters
+from kernelcast.certainty import TIE
 from kernelcast.cli.common import EXISTING_FILE, OUT, POSITIVE, json_option, option
 from kernelcast.dataset.histories import open_history
 from kernelcast.errors import SetupError
 from kernelcast.report.tables import Report, table
 from kernelcast.tuner import Outcome, RuntimeForecast, Tuner
-from kernelcast.types import Budget, Parameters
+from kernelcast.types import Budget, Device, FailureKind, Forecast, Parameters
 
 _SHOWN_AFTER = (5, 10, 25, 50, 100, 200)
 
@@ -141,6 +146,67 @@ def _suggested(
     last = f"stop: {stop}" if stop else f"measure these {len(suggested)}, then ask again"
     lines = [Text(head, style="bold"), *(Text(note, style="dim") for note in notes)]
     return Report(facts, [*lines, shown, Text(last)])
+
+
+def tuned_forecasts(
+    pool: dataset.Pool, device: Device, history: Sequence[str], seed: int
+) -> list[Forecast]:
+    """Forecast the configurations of a pool against its reference, by a tuner.
+
+    Args:
+        pool: The configurations, and what is known already.
+        device: Device to forecast for.
+        history: Files of rows of the problem on other devices.
+        seed: Seed of the tuner.
+    """
+    reference = pool.reference
+    own = {canonical_parameters(one.kernel.parameters or {}): one.measurement for one in pool.known}
+    points = {canonical_parameters(k.parameters or {}): k.parameters or {} for k in pool.kernels}
+    points |= {key: json.loads(key) for key in own}
+    known: dict[str, dict[str, float | None]] = {
+        device.name: {
+            key: None if found.timing is None else found.timing.runtime_s
+            for key, found in own.items()
+        }
+    }
+    for times in open_history(history)(pool.problem, device) if history else ():
+        known[times.device] = {
+            key: None if log2_s is None else 2.0**log2_s
+            for key, log2_s in times.log2_runtime.items()
+        }
+    tuner = Tuner(list(points.values()), device=device.name, known=known, seed=seed)
+    against_s = pool.reference_s
+    if math.isnan(against_s):
+        # A reference that was never timed is forecast too; without one, the middle is speedup 1.
+        is_there = canonical_parameters(reference.parameters or {}) in points
+        alike = [reference.parameters or {}] if is_there else None
+        against_s = median(forecast.seconds for forecast in tuner.forecast(alike))
+    is_prior = not own and not any(points.keys() & times.keys() for times in known.values())
+    failures = [found.failure.kind for found in own.values() if found.failure is not None]
+    causes = Counter(failures or [FailureKind.CRASH])
+    forecasts = []
+    # The kernels come first in the space, in their order.
+    answers = zip(pool.kernels, tuner.forecast(against_s=against_s), tuner.reasons(), strict=False)
+    for kernel, forecast, why in answers:
+        chance = 1.0 - forecast.p_ok
+        told: dict[str, Any] = {
+            "distribution": forecast.speedup,
+            "failure": {kind: chance * n / causes.total() for kind, n in causes.items()},
+            "rationale": why,
+        }
+        if kernel.id == reference.id or kernel.parameters == reference.parameters:
+            # A space holds its reference, which may be its fastest kernel.
+            told = {"distribution": TIE, "rationale": "the reference itself"}
+        forecasts.append(
+            Forecast(
+                forecaster="tuner",
+                anchor_id=reference.id,
+                anchor_log2_speedup=0.0,
+                is_prior=is_prior,
+                **told,
+            )
+        )
+    return forecasts
 
 
 def _forecast_facts(forecast: RuntimeForecast, best: Outcome | None) -> dict[str, Any]:

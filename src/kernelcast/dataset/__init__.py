@@ -5,7 +5,7 @@ handled by column. `Row` is one row as a record. Joins are by key, never by row 
 is missing or occurs twice is an error. Bins are not stored: `labels` computes them.
 """
 
-from kernelcast.dataset.histories import open_trees
+from kernelcast.dataset.histories import open_trees, open_tuner
 from kernelcast.dataset.kernelbench import import_kernelbench
 from kernelcast.dataset.keys import device_group, problem_family, problem_group
 from kernelcast.dataset.paper import import_gpu_forecasters
@@ -72,6 +72,7 @@ __all__ = [
     "open_pool",
     "open_replay",
     "open_trees",
+    "open_tuner",
     "problem_family",
     "problem_group",
     "read_rows",

@@ -12,6 +12,7 @@ from kernelcast.dataset.keys import device_group, problem_group
 from kernelcast.dataset.rows import Rows, concatenate, read_rows
 from kernelcast.devices import same_vendor
 from kernelcast.forecasters.trees import DeviceTimes, TreesForecaster
+from kernelcast.proposers.tuner import TunerProposer
 from kernelcast.types import Device, Problem
 
 _COLUMNS = ("problem", "device", "candidate_parameters", "runtime_s", "status")
@@ -93,3 +94,8 @@ def open_trees(history: Sequence[str] = (), model: str | None = None) -> TreesFo
     if history:
         elsewhere = open_history(history)
     return TreesForecaster(elsewhere=elsewhere, model=model)
+
+
+def open_tuner(history: Sequence[str] = ()) -> TunerProposer:
+    """The proposer of what a tuner suggests; `history` are files of rows of other devices."""
+    return TunerProposer(open_history(history) if history else None)

@@ -9,6 +9,7 @@ import numpy as np
 
 from kernelcast.canonical import canonical_parameters
 from kernelcast.dataset.rows import UNSTATED, Row, Rows, to_table
+from kernelcast.errors import SetupError
 from kernelcast.events import Inspected, Measured, Proposed, Retracted, RunStarted
 from kernelcast.run import Run
 from kernelcast.types import Timing
@@ -18,7 +19,15 @@ def export_run(run: Run, *, licence: str = UNSTATED) -> Rows:
     """Export everything a run measured, in order: reference, candidates and confirmations.
 
     What was retracted later is left out.
+
+    Raises:
+        SetupError: The run is a tuning, which knows no kernel's text.
     """
+    if run.state.tuning is not None:
+        raise SetupError(
+            f"run {run.name} is a tuning, of which no rows are made: read its times from "
+            "Tuner(store=...).outcomes"
+        )
     started: RunStarted | None = None
     parents: dict[str, str] = {}
     compile_s: dict[str, float] = {}

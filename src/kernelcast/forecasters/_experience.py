@@ -5,6 +5,9 @@ a tie, or faster. Both read the trees' scores and a few signs, such as how much 
 how the last ones fared. They start from the weights that held over the training sources, so the
 first forecast of a run is that of any source. After a few measurements they are this writer's, this
 device's and this problem's. One experience may serve many runs.
+
+The trees have an opinion of their own about the outcome. It is the better one until the regression
+has read some dozens of measurements, so both are heard, each as far as it foresaw what happened.
 """
 
 from __future__ import annotations
@@ -54,6 +57,9 @@ _ODDS_PRECISION = 0.5  # of the intercepts of the outcomes
 _RUN_SPREAD = 0.5  # of a run's log odds of failure, about its writer's
 _SHARE_WEIGHT = 10.0  # measurements that a prior over classes counts for
 _FIRST_OF_STAGE = (2, 4, 9, 21)  # measured kernels at which outcomes change their shares
+_FIRST_WEIGHTS = (0.8, 0.2)  # of the trees' opinion and of the regression's
+_TRUST_PACE = 0.5  # weights follow the chances of what happened to this power
+_LEAST_WEIGHT = 0.002
 
 
 class Signs(Record):
@@ -213,6 +219,7 @@ class Experience:
         self._outcome = _Regression(outcome, columns, _ODDS_PRECISION)
         self._class_shares = class_shares
         self._writers: defaultdict[str, _Failures] = defaultdict(lambda: _Failures([], []))
+        self._weights = np.array(_FIRST_WEIGHTS)
         self._happened = np.zeros_like(class_shares)
         self._happened_at = np.zeros((len(_FIRST_OF_STAGE) + 1, len(class_shares)))
 
@@ -235,6 +242,10 @@ class Experience:
         others = _softmax(self._outcome.odds(self._outcome.matrix(rows, scores)))
         return np.column_stack((others[:, 0], 1.0 - others.sum(axis=1), others[:, 1]))
 
+    def blended(self, opinions: Floats) -> Floats:
+        """Class probabilities of kernels: those of both opinions, each by its weight."""
+        return np.asarray(np.tensordot(self._weights, opinions, axes=1))
+
     def class_shares(self, measured: int) -> Floats:
         """Usual share of each class, after so many measured kernels of a run."""
         here = self._happened_at[_stage(measured)]
@@ -253,9 +264,21 @@ class Experience:
             record.failed.append(failed)
 
     def add_outcome(
-        self, row: Floats, scores: Floats, group: int, place: int, measured: int
+        self,
+        row: Floats,
+        scores: Floats,
+        group: int,
+        place: int,
+        measured: int,
+        foreseen: Floats,
     ) -> None:
-        """Learn the class at `place`, which is in the `group`, of a kernel that ran."""
+        """Learn the class at `place`, which is in the `group`, of a kernel that ran.
+
+        `foreseen` is the chance that each opinion gave to this class.
+        """
+        weights = self._weights * foreseen**_TRUST_PACE
+        self._weights = np.maximum(weights / weights.sum(), _LEAST_WEIGHT)
+        self._weights /= self._weights.sum()
         matrix = self._outcome.matrix(row, scores)
         self._outcome.add(matrix[0], {TIE: 0, SLOWER: 1, FASTER: 2}[group])
         self._happened[place] += 1.0

@@ -11,8 +11,10 @@ candidates are compared with a hundred measured kernels in one array operation.
 
 from __future__ import annotations
 
+import json
 import math
 import re
+import sys
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,7 +25,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelcast.canonical import Token, canonical_source, tokens
+from kernelcast.cache import kept
+from kernelcast.canonical import Token, canonical_tokens, tokens
 from kernelcast.canonical.lint import FAULT_KINDS, FaultKind, faults
 from kernelcast.forecasters._experience import FAULTY
 from kernelcast.types import FailureKind, Kernel, Observation, Query, Timing
@@ -57,6 +60,27 @@ class Digest:
     pair_counts: Counts
     skeleton: int
 
+    def encode(self) -> bytes:
+        """Return the digest as bytes, which `decode` reads."""
+        plain = json.dumps([self.words, self.names, self.skeleton, self.scalars.size])
+        arrays = (self.scalars, self.word_counts, self.pair_counts)
+        return b"\n".join((plain.encode(), b"".join(array.tobytes() for array in arrays)))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Digest:
+        """Read what `encode` returned."""
+        plain, _, arrays = data.partition(b"\n")
+        words, names, skeleton, size = json.loads(plain)
+        counts = np.frombuffer(arrays, np.float32, offset=8 * size)
+        return cls(
+            Counter({sys.intern(word): count for word, count in words.items()}),
+            names,
+            np.frombuffer(arrays, np.float64, size),
+            counts[:_WORD_SLOTS],
+            counts[_WORD_SLOTS:],
+            skeleton,
+        )
+
     @property
     def empty(self) -> bool:
         """True if there is no text, or none was published."""
@@ -69,6 +93,7 @@ class Digest:
 
 
 @lru_cache(maxsize=8192)
+@kept(Digest.encode, Digest.decode)
 def digest(source: str, language: str, entry: str | None = None) -> Digest:
     """Read the canonical form of a source, in which nothing depends on the author's names."""
     lexed = _canonical_tokens(source, language, entry) if source.strip() else []
@@ -85,7 +110,7 @@ def digest(source: str, language: str, entry: str | None = None) -> Digest:
         named.total() - words.total(),
         scalars if lexed else np.full(scalars.size, np.nan),
         _hashed(Counter(texts), _WORD_SLOTS),
-        _hashed(Counter(f"{a} {b}" for a, b in pairwise(texts)), _PAIR_SLOTS),
+        _hashed(_joined_pairs(texts), _PAIR_SLOTS),
         zlib.crc32(" ".join(blank).encode()) if lexed else _NO_TEXT,
     )
 
@@ -132,7 +157,7 @@ _SCALARS = tuple(_scalars((), Counter(), (), "", {}))
 def _canonical_tokens(source: str, language: str, entry: str | None) -> list[Token]:
     """Tokens of the canonical source; those of C++ in a Python module's strings in their place."""
     lexed: list[Token] = []
-    for token in tokens(canonical_source(source, language, entry), language):
+    for token in canonical_tokens(source, language, entry):
         if token.kind == "string" and any(mark in token.text for mark in _EMBEDDED):
             lexed += tokens(token.text.strip("rRuU\"'").replace("\\n", "\n"), "cuda")
         else:
@@ -153,6 +178,14 @@ def _value(text: str) -> float:
         return float(int(plain, 0)) if plain.startswith("0x") else float(plain.rstrip("ful"))
     except ValueError:
         return 0.0
+
+
+def _joined_pairs(texts: Sequence[str]) -> Counter[str]:
+    """Count neighbours; a pair is written once, however often it occurs."""
+    joined: Counter[str] = Counter()
+    for (left, right), count in Counter(pairwise(texts)).items():
+        joined[f"{left} {right}"] += count
+    return joined
 
 
 def _hashed(counted: Counter[str], slots: int) -> Counts:
@@ -305,6 +338,7 @@ _NEIGHBOURS = (
 )
 _HISTORY = tuple(SearchHistory().columns("", math.nan, math.nan))
 _NOTHING = digest("", "python")
+_ROWS_AT_ONCE = 512  # of which arrays are in memory at once
 
 
 class SourceFeatures:
@@ -332,34 +366,44 @@ class SourceFeatures:
 
     def matrix(self, queries: Sequence[Query], history: SearchHistory) -> Floats:
         """Return one row a query, in the order of `columns`; nan where a thing is not known."""
-        groups: dict[tuple[str, float], list[int]] = {}
+        groups: dict[tuple[str, ...], list[int]] = {}
         for index, query in enumerate(queries):
-            groups.setdefault((query.anchor.id, query.anchor_log2_speedup), []).append(index)
+            # Without a measurement, what is known of an anchor is its text alone.
+            anchor = query.anchor.id if history.measured else ""
+            seen_from = (anchor, str(query.anchor_log2_speedup), str(query.anchor_runtime_s))
+            groups.setdefault(seen_from, []).append(index)
         rows = np.empty((len(queries), len(self.columns)))
-        for members in groups.values():
-            rows[members] = self._against_one_anchor([queries[i] for i in members], history)
+        for group in groups.values():
+            for start in range(0, len(group), _ROWS_AT_ONCE):
+                members = group[start : start + _ROWS_AT_ONCE]
+                rows[members] = self._of_one_state([queries[i] for i in members], history)
         return rows
 
-    def _against_one_anchor(self, queries: list[Query], history: SearchHistory) -> Floats:
+    def _of_one_state(self, queries: list[Query], history: SearchHistory) -> Floats:
+        """Return rows of queries that differ in nothing but texts, if anything is measured."""
         first, count = queries[0], len(queries)
         digests = [candidate_digest(query) for query in queries]
+        anchors = [
+            digest(query.anchor.source, query.anchor.language, query.problem.entry)
+            for query in queries
+        ]
         words = np.stack([read.word_counts for read in digests])
         pairs = np.stack([read.pair_counts for read in digests])
         static = np.stack([self.static(read) for read in digests])
         reference = digest(first.problem.oracle_source, "python")
-        anchor = digest(first.anchor.source, first.anchor.language, first.problem.entry)
         known = history.measured[-_REMEMBERED:]
         last = known[-1].digest if known else _NOTHING
         known = [kernel for kernel in known if not kernel.digest.empty]
-        neighbours, nearest = _neighbours(words, pairs, anchor, known, first.anchor_log2_speedup)
-        seen = history.columns(first.anchor.id, first.anchor_log2_speedup, first.anchor_runtime_s)
+        log2_speedup = first.anchor_log2_speedup
+        neighbours, nearest = _neighbours(words, pairs, anchors[0], known, log2_speedup)
+        seen = history.columns(first.anchor.id, log2_speedup, first.anchor_runtime_s)
         calls = static[:, _SCALARS.index("calls")]
-        bases = ([reference], [anchor], [last], nearest)
+        bases = ([reference], anchors, [last], nearest)
         return np.column_stack(
             (
                 static,
                 np.broadcast_to(self.static(reference), static.shape),
-                static - self.static(anchor),
+                static - np.stack([self.static(anchor) for anchor in anchors]),
                 *(_differences(digests, base) for base in bases),
                 np.broadcast_to(list(seen.values()), (count, len(seen))),
                 calls - seen["case least us"],

@@ -26,11 +26,12 @@ _PLACES = (-6.28, -2.63, -1.0, 0.0, 1.0, 2.63, 6.28)
 FEWEST_TIMED = 3  # before a cold model is used
 FEWEST_FITTED = 4
 SLOW_SLOPE = 0.25  # factor on a difference between two slow configurations
-_NO_KNEE = 1e6  # slower than any kernel
+NO_KNEE = 1e6  # slower than any kernel
 _LEAST_STD_LOG2 = 0.015  # about 1%, the precision of timing
 _UNKNOWN_STD_LOG2, HARDLY_KNOWN_STD_LOG2 = 4.0, 1.5
 _UNCHOSEN_WIDTH = 1.25  # tuned for 80% coverage on the public tuner spaces
-_TYPICAL_ERRORS, _DOUBTFUL_ERRORS = (3.0, 0.97), (8.0, 0.75)  # number added, and scale
+_BLIND_WIDTH, _ADDED_ERRORS, _USUAL_ERRORS = 1.05, 4.0, 3.0  # tuned likewise
+_MEAN_ERROR = (2 / np.pi) ** 0.5  # of a standard normal, absolute
 
 # Trust in siblings, tuned on the public tuner spaces.
 _SIBLING_KNEE = 0.25  # quantile at which the slow part of a sibling's table begins
@@ -69,7 +70,7 @@ class Predictions:
     std: Floats
     p_ok: Floats
     best_log2: float = 0.0
-    knee: float = _NO_KNEE
+    knee: float = NO_KNEE
     level_log2: float = 0.0
 
     def at(self, deviations: float) -> Floats:
@@ -210,6 +211,10 @@ class Prior:
             tables=(),
             akin=np.zeros(0, dtype=bool),
         )
+
+    def expanded(self) -> Prior:
+        """Return the prior whose mean is not compressed."""
+        return self if self.knee is None else replace(self, mean=_expand(self.mean, self.knee))
 
     def at(self, rows: Rows, features: Floats, log2_estimates: Floats) -> Prior:
         """Return the prior of other configurations.
@@ -377,11 +382,21 @@ class Target:
     best_log2: float
 
     @classmethod
-    def of(cls, times: Floats, prior: Prior, rows: Rows, typical: Flags | None = None) -> Target:
-        """Return the targets of log2 `times` at `rows`; the `typical` ones set a cold mean."""
+    def of(
+        cls,
+        times: Floats,
+        prior: Prior,
+        rows: Rows,
+        typical: Flags | None = None,
+        knee: float | None = None,
+    ) -> Target:
+        """Return the targets of log2 `times` at `rows`; the `typical` ones set a cold mean.
+
+        `knee` replaces that of the prior.
+        """
         best_log2 = float(times.min())
         above_best = times - best_log2
-        knee = prior.knee
+        knee = prior.knee if knee is None else knee
         if knee is None:
             knee = float(np.median(above_best))
         values = _compress(above_best, knee) - prior.mean[rows]
@@ -416,21 +431,21 @@ def width(model: GaussianProcess, targets: Floats) -> float:
     return _UNCHOSEN_WIDTH * min(max(factor, 0.7), 3.0)
 
 
-def typical_width(model: GaussianProcess, targets: Floats, typical: Flags | None) -> float:
+def unchosen_width(model: GaussianProcess, targets: Floats, blind: Flags) -> float:
     """Return the factor by which the model's standard deviations are too small at other rows.
 
     Most measured rows were chosen to be fast, and are easier to predict than the others. So the
-    leave-one-out errors are those of the `typical` rows, which were chosen to differ; if there are
-    none, those of the half that the model is least sure of. Few errors of the expected size are
-    added.
+    leave-one-out errors are those of the `blind` rows, which were chosen regardless of their
+    forecast. A few of the size of the errors at the rows that the model is least sure of are added.
+    The fewer are blind, the more the factor may be wrong, and the larger it is.
     """
     residual, expected = model.left_out(targets)
-    weight, scale = _TYPICAL_ERRORS
-    if typical is None or not typical.any():
-        typical = expected >= np.median(expected)
-        weight, scale = _DOUBTFUL_ERRORS
-    errors = float(((residual / expected)[typical] ** 2).sum())
-    return scale * float(np.sqrt((errors + weight) / (typical.sum() + weight)))
+    errors = np.abs(residual / expected) / _MEAN_ERROR
+    doubtful = errors[expected >= np.median(expected)]
+    usual = (doubtful.sum() + _USUAL_ERRORS) / (len(doubtful) + _USUAL_ERRORS)
+    count = float(blind.sum())
+    mean = (errors[blind].sum() + _ADDED_ERRORS * usual) / (count + _ADDED_ERRORS)
+    return _BLIND_WIDTH * float(mean) * (1 + 0.5 / (count + 1))
 
 
 def _compress(above_best: Floats, knee: float) -> Floats:

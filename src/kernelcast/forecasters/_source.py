@@ -270,31 +270,40 @@ class SourceForecaster:
         self._read_all(self._asked)
         rows = self._model.features.matrix(queries, self._history)
         familiar = np.array([self._is_familiar(query) for query in queries])
-        classes = self._doubted(self._classes(rows), queries, familiar)
+        classes = self._experience.blended(self._opinions(rows, self._model.class_scores(rows)))
+        classes = self._doubted(classes, queries, familiar)
         failures = self._experience.p_failure(
             rows,
             self._model.failure_scores(rows),
             [query.writer for query in queries],
             self._failures,
         )
-        failures = np.where(
-            list(map(_is_no_kernel, queries)), np.maximum(failures, _SURE), failures
-        )
-        causes = self._model.header.failure_causes
+        unread = [_is_no_kernel(query) for query in queries]
+        failures = np.where(unread, np.maximum(failures, _SURE), failures)
         return [
             Forecast(
                 forecaster=self.name,
                 anchor_id=query.anchor.id,
                 anchor_log2_speedup=query.anchor_log2_speedup,
                 distribution=self._model.density(chances),
-                failure={kind: float(failure) * share for kind, share in causes.items()},
+                failure={
+                    kind: float(failure) * share
+                    for kind, share in self._causes(query, is_no_kernel=is_unread).items()
+                },
                 rationale=_reason(chances, query),
                 is_prior=not is_familiar,
             )
-            for query, chances, failure, is_familiar in zip(
-                queries, classes, failures, familiar.tolist(), strict=True
+            for query, chances, failure, is_familiar, is_unread in zip(
+                queries, classes, failures, familiar.tolist(), unread, strict=True
             )
         ]
+
+    def _causes(self, query: Query, *, is_no_kernel: bool) -> Mapping[FailureKind, float]:
+        """Share of each cause in P(failure): a text that nothing takes does not compile."""
+        # Evidence of a module may be that of the C++ in it alone.
+        if is_no_kernel and query.evidence is None:
+            return {FailureKind.COMPILE_ERROR: 1.0}
+        return self._model.header.failure_causes
 
     def _read_all(self, query: Query) -> None:
         for observation in self._unread:
@@ -328,22 +337,24 @@ class SourceForecaster:
             if log2_speedup is not None:
                 change = log2_speedup - best.log2_speedup
                 place = int(np.searchsorted(CLASS_EDGES, change, "right"))
+                scores = self._model.class_scores(row)
                 self._experience.add_outcome(
                     row,
-                    self._group_scores(self._model.class_scores(row)),
+                    self._group_scores(scores),
                     int(GROUP_OF_CLASS[place]),
                     place,
                     len(self._history.measured),
+                    self._opinions(row, scores)[:, 0, place],
                 )
         self._history.add(observation, problem.entry)
 
-    def _classes(self, rows: Floats) -> Floats:
-        """Probability of each class: the experience says which group, the trees where in it."""
-        scores = self._model.class_scores(rows)
+    def _opinions(self, rows: Floats, scores: Floats) -> Floats:
+        """Class probabilities by the trees alone, and those whose groups the experience states."""
         usual = self._experience.class_shares(len(self._history.measured))
+        trees = shares_at(usual, scores)
         classes = shares_at(usual, self._model.header.density_slope * scores)
         ratio = self._experience.groups(rows, self._group_scores(scores)) / by_group(classes)
-        return np.asarray(classes * ratio[:, GROUP_OF_CLASS])
+        return np.stack((trees, classes * ratio[:, GROUP_OF_CLASS]))
 
     def _group_scores(self, scores: Floats) -> Floats:
         return group_scores(np.array(self._model.header.class_shares), scores)

@@ -35,6 +35,7 @@ from kernelcast.forecasters._prior import (
     Target,
     width,
 )
+from kernelcast.forecasters._reasons import Ranks, ranks_of, reasons
 from kernelcast.types import (
     Device,
     Evidence,
@@ -70,12 +71,9 @@ class DeviceTimes:
     same_vendor: bool = True
 
     @cached_property
-    def ranks(self) -> Mapping[str, int | None]:
+    def ranks(self) -> Ranks:
         """The rank of each configuration, fastest first; None if it fails."""
-        timed = {key: time for key, time in self.log2_runtime.items() if time is not None}
-        ranks: dict[str, int | None] = dict.fromkeys(self.log2_runtime)
-        ranks |= {key: rank for rank, key in enumerate(sorted(timed, key=timed.__getitem__), 1)}
-        return ranks
+        return ranks_of(self.log2_runtime)
 
     def sibling(self, keys: Sequence[str]) -> Sibling:
         """Return the times of the configurations in `keys`."""
@@ -140,7 +138,7 @@ class TunedForecaster:
         asked = _Asked(queries, with_anchors=not self._lessons)
         predictions = model.predict(asked.configurations, asked.log2_estimates)
         units = asked.units(predictions, estimated=not model.has_others)
-        reasons = model.reasons(asked.configurations)
+        why = model.reasons(asked.configurations)
         is_known = model.is_known_elsewhere(asked.configurations) or bool(asked.log2_estimates)
         is_prior = not self._lessons and not is_known
         causes = self._causes or Counter([FailureKind.CRASH])
@@ -160,7 +158,7 @@ class TunedForecaster:
                     anchor_log2_speedup=query.anchor_log2_speedup,
                     distribution=distribution,
                     failure=failure,
-                    rationale=reasons[at],
+                    rationale=why[at],
                     is_prior=is_prior,
                 )
             )
@@ -406,35 +404,15 @@ class _KeptModel:
     def reasons(self, asked: Mapping[str, Parameters]) -> list[str]:
         """Return short reasons: ranks on other devices, the nearest kept measurement."""
         lessons = list(self._rows.values())
-        # Fastest first, so that the fastest of equally near configurations is named.
         order = np.argsort(_times(lessons), kind="stable")
-        levels, _ = self._encoding.encode(list(asked.values()))
-        # Distances of 0 and 1 per parameter: small numbers take a quarter of the time.
-        near, far = levels.T.astype(np.int16), self._levels[order].T.astype(np.int16)
-        steps = np.zeros((len(asked), len(lessons)), dtype=np.int16)
-        for column, measured in zip(near, far, strict=True):
-            steps += column[:, None] != measured
-        reasons = []
-        for key, distances in zip(asked, steps, strict=True):
-            parts = self._ranks(key)
-            if lessons:
-                nearest = int(np.argmin(distances))
-                lesson = lessons[order[nearest]]
-                outcome = "failed" if lesson.failed else f"ran at {2.0**-lesson.log2_runtime:.2f}x"
-                parts.append(f"{distances[nearest]} parameters from one that {outcome}")
-            reasons.append("; ".join(parts) or "nothing is measured yet")
-        return reasons
-
-    def _ranks(self, key: str) -> list[str]:
-        ranked = [
-            (times.ranks[key], len(times.ranks), times.device)
-            for times in self._others
-            if key in times.ranks
+        outcomes = [
+            "failed" if lesson.failed else f"ran at {2.0**-lesson.log2_runtime:.2f}x"
+            for lesson in (lessons[row] for row in order)
         ]
-        failed = [device for rank, _, device in ranked if rank is None]
-        places = sorted((rank / count, device) for rank, count, device in ranked if rank)
-        top = [f"top {share:.1%} on {device}" for share, device in places[:2]]
-        return top + [f"fails on {device}" for device in failed[:1]]
+        levels, _ = self._encoding.encode(list(asked.values()))
+        ranks = {times.device: times.ranks for times in self._others}
+        by_key = dict(zip(asked, levels, strict=True))
+        return reasons(by_key, self._levels[order], outcomes, ranks)
 
 
 def _log2_estimate(evidence: Evidence | None) -> float:

@@ -3,7 +3,8 @@
 Cold, the forecaster learns from the pool's own measurements alone. With siblings (times of the same
 configurations on other devices) it starts from their mean and learns the differences (`_prior.py`),
 as long as they are trusted (`_belief.py`). Estimated times are a sibling too. While no choice
-improves on the best, every second one is made without siblings.
+improves on the best, every second one is made without siblings, and every seventh is a probe, drawn
+at random. Errors at probes, unlike those at rows that were chosen to be fast, are those of any row.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ from scipy.special import ndtr
 
 from kernelcast.errors import SetupError
 from kernelcast.forecasters._belief import Belief, Beliefs
-from kernelcast.forecasters._encoding import Domain, Encoding
+from kernelcast.forecasters._encoding import Domain, Encoding, Levels
 from kernelcast.forecasters._failures import FailureModel
 from kernelcast.forecasters._gaussian import Floats, Rows
 from kernelcast.forecasters._prior import (
     FEWEST_FITTED,
+    NO_KNEE,
+    Flags,
     Predictions,
     Prior,
     Sibling,
     Target,
-    typical_width,
+    unchosen_width,
 )
 from kernelcast.types import Parameters
 
@@ -38,6 +41,8 @@ _SPREAD_STARTS, _SPREAD_PARAMETERS, _SPREAD_AMONG = 4, 3, 2000  # with siblings 
 _PATIENCE = 3  # measurements without a better one, before a cold forecaster chooses too
 _BETTER_LOG2 = 0.005
 _WIDER_WHEN_STALE, _WIDEST = 0.1, 2.0
+_PROBE_FROM, _PROBE_EVERY = 10, 7  # measurements; odd, as every second choice is made cold
+_PROBE_DRAWS = 50
 _EARLY = 10  # measurements; the trust in siblings is found anew after each of them
 _DOUBT, _CONTRASTS = 0.1, (3, 5, 7)  # of the siblings; what is measured then tells more
 _SHORTLIST, _SHORTLIST_NEAR, _SHORTLIST_PRIOR = 5000, 800, 3000
@@ -82,6 +87,8 @@ class SpaceForecaster:
             )
         }
         self._beliefs = Beliefs(self._prior, features)
+        self.blind: set[int] = set()
+        """Rows that were chosen regardless of their forecasts, as if drawn at random."""
         self._starts = self._first_choices()
         size = len(configurations)
         self._order: list[int] = []
@@ -97,6 +104,11 @@ class SpaceForecaster:
         """The share of the best time that the last choice was expected to gain; 1 if unknown."""
 
     @property
+    def levels(self) -> Levels:
+        """The place of each parameter's value among its values, one row per configuration."""
+        return self._levels
+
+    @property
     def trusts_siblings(self) -> bool:
         """Whether forecasts start from the siblings' times at present."""
         return self._beliefs.is_trusting
@@ -105,13 +117,13 @@ class SpaceForecaster:
         """Add a measurement; None means that it failed. A second one replaces the first."""
         self._predictions = None
         is_better = log2_runtime is not None and log2_runtime < self._best_log2 - _BETTER_LOG2
-        self._stale = 0 if is_better else self._stale + 1
+        self._stale = 0 if is_better else self._stale + (not self._known[index])
         if log2_runtime is not None:
             self._best_log2 = min(self._best_log2, log2_runtime)
         if self._known[index]:
-            self._order.remove(index)
             self._since_fit = None
-        self._order.append(index)
+        else:
+            self._order.append(index)
         self._known[index] = True
         self._log2_runtime[index] = np.nan if log2_runtime is None else log2_runtime
         self._log_cost[index] = np.nan if cost_s is None else np.log(cost_s)
@@ -153,17 +165,16 @@ class SpaceForecaster:
             # Forecasts leave no trace in later choices.
             beliefs = deepcopy(beliefs)
             beliefs.fit(timed, times, every[:0])
-        prior = beliefs.held.prior
-        # The mean is that of the first, diverse measurements. Later ones were chosen to be fast.
-        typical = np.isin(timed, self._order[: len(self._starts)])
-        target = Target.of(times, prior, timed, typical)
+        # Slow rows are forecast as well as fast ones, so nothing is compressed.
+        prior = beliefs.held.prior.expanded()
+        blind = np.isin(timed, list(self.blind))
+        target = Target.of(times, prior, timed, blind, NO_KNEE)
         model = prior.model()
-        model.log_hyper = beliefs.held.model.log_hyper
         if len(timed) >= FEWEST_FITTED:
             model.fit(timed, target.values)
         model.condition(timed)
         model.look(every)
-        widening = typical_width(model, target.values, typical if prior.knee is None else None)
+        widening = unchosen_width(model, target.values, blind)
         return target.predictions(model, prior.mean, p_ok, widening)
 
     def _p_failure(self, rows: Rows) -> Floats:
@@ -229,6 +240,10 @@ class SpaceForecaster:
         value *= 1 - self._p_failure(rows)
         value[taken[rows]] = 0.0
         self.expected_gain = float(1 - 2.0 ** -value.max())
+        # Counted by what was begun, so that a batch has no more probes than its share.
+        since = len(begun) - _PROBE_FROM
+        if turns > 0 and since >= 0 and since % _PROBE_EVERY == 0:
+            return self._probe(taken)
         if pending:
             closeness = belief.model.closeness(np.array(pending, dtype=np.intp), rows)
             value *= np.prod(1 - closeness, axis=0)
@@ -284,15 +299,26 @@ class SpaceForecaster:
             chosen.append(self._diverse(chosen, turn))
         return chosen
 
+    def _probe(self, taken: Flags) -> int:
+        """Draw a row that will probably run: its error shows how wide intervals must be."""
+        rng = np.random.default_rng([self._seed, int(taken.sum()), 9])
+        drawn = rng.permutation(np.flatnonzero(~taken))[:_PROBE_DRAWS]
+        return self._mark_blind(int(drawn[np.argmax(self._p_failure(drawn) < 0.5)]))
+
+    def _mark_blind(self, row: int) -> int:
+        self.blind.add(row)
+        return row
+
     def _diverse(self, taken: Sequence[int], turn: int) -> int:
         """Draw a few rows and return the one that differs most from those taken."""
         rng = np.random.default_rng([self._seed, turn, 7])
         free = np.setdiff1d(np.arange(len(self._levels)), np.array(taken, dtype=np.intp))
         drawn = rng.choice(free, size=min(_DIVERSE_DRAWS, len(free)), replace=False)
         if not taken:
-            return int(drawn[0])
+            return self._mark_blind(int(drawn[0]))
         differing = (self._levels[drawn][:, None] != self._levels[list(taken)][None]).sum(axis=2)
-        return int(drawn[np.argmax(differing.min(axis=1) + 0.01 * differing.mean(axis=1))])
+        spread = differing.min(axis=1) + 0.01 * differing.mean(axis=1)
+        return self._mark_blind(int(drawn[np.argmax(spread)]))
 
 
 def _expected_improvement(mean: Floats, std: Floats) -> Floats:

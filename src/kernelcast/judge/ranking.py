@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kernelcast.distribution import Distribution
 from kernelcast.errors import SetupError
 from kernelcast.types import Forecast, Kernel
 
-_GRID = 65
-_REFINEMENTS = 5
+_HALVINGS = 40
 
 Floats = NDArray[np.float64]
 
@@ -65,13 +65,16 @@ class Ranking:
         """
         if not kernels:
             return cls(())
-        level, chances = _chances(forecasts)
-        gains = np.array([forecast.gain(level) for forecast in forecasts])
-        # The gains of the last kernels underflow: the forecasts themselves order them.
+        densities = [forecast.against_reference() for forecast in forecasts]
+        stack = _Stack(densities)
+        p_ok = np.array([forecast.p_ok for forecast in forecasts])
         ruled_out = np.array([_is_ruled_out(forecast) for forecast in forecasts])
+        level, chances = _chances(stack, np.where(ruled_out, 0.0, p_ok))
+        gains = p_ok * stack.expected_improvement(level)  # `Forecast.gain`, of all at once
+        # The gains of the last kernels underflow: the forecasts themselves order them.
         promise = [
-            forecast.against_reference().quantile(0.9) + math.log2(max(forecast.p_ok, 1e-12))
-            for forecast in forecasts
+            density.quantile(0.9) + math.log2(max(chance, 1e-12))
+            for density, chance in zip(densities, p_ok.tolist(), strict=True)
         ]
         order = np.lexsort((-np.array(promise), -gains, ruled_out)).tolist()
         return cls(
@@ -121,22 +124,52 @@ def _is_ruled_out(forecast: Forecast) -> bool:
     return not forecast.p_ok or bool(forecast.objection)
 
 
-def _chances(forecasts: Sequence[Forecast]) -> tuple[float, Floats]:
+def _chances(stack: _Stack, p_ok: Floats) -> tuple[float, Floats]:
     """Return the level that one kernel is expected to exceed, and each one's chance to do so."""
-    densities = [forecast.against_reference() for forecast in forecasts]
-    p_ok = np.array([0.0 if _is_ruled_out(one) else one.p_ok for one in forecasts])
-    low = min(density.knots[0] for density in densities)
-    high = max(density.knots[-1] for density in densities)
+    low, high = stack.ends
     if p_ok.sum() <= 1.0:
         # At most one kernel is expected to run: a kernel that runs at all is the fastest.
         return low, np.asarray(p_ok / max(p_ok.sum(), 1e-300))
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2.0
+        if (p_ok @ stack.survival(middle)) > 1.0:
+            low = middle
+        else:
+            high = middle
+    chances = p_ok * stack.survival(low)
+    return low, np.asarray(chances / chances.sum())
 
-    def above(speeds: Floats) -> Floats:
-        return p_ok[:, None] * np.stack([1.0 - density.cdf(speeds) for density in densities])
 
-    for _ in range(_REFINEMENTS):
-        speeds = np.linspace(low, high, _GRID)
-        at = int(np.flatnonzero(above(speeds).sum(axis=0) > 1.0)[-1])
-        low, high = speeds[at], speeds[min(at + 1, _GRID - 1)]
-    chances = above(np.array([low]))[:, 0]
-    return float(low), np.asarray(chances / chances.sum())
+class _Stack:
+    """Many distributions as one array: a row of knots each, the last knot repeated."""
+
+    def __init__(self, densities: Sequence[Distribution]) -> None:
+        length = max(len(density.knots) for density in densities)
+
+        def padded(values: tuple[float, ...]) -> tuple[float, ...]:
+            return values + values[-1:] * (length - len(values))
+
+        self._knots = np.array([padded(density.knots) for density in densities])
+        self._above = 1.0 - np.array([padded(density.cdf_values) for density in densities])
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The first knot and the last one of all."""
+        return float(self._knots[:, 0].min()), float(self._knots[:, -1].max())
+
+    def survival(self, log2_x: float) -> Floats:
+        """Return P(log2 speedup > log2_x) of each."""
+        right = (self._knots <= log2_x).sum(axis=1)
+        last = self._knots.shape[1] - 1
+        rows, left, right = np.arange(len(right)), np.maximum(right - 1, 0), np.minimum(right, last)
+        width = self._knots[rows, right] - self._knots[rows, left]
+        part = np.clip((log2_x - self._knots[rows, left]) / np.where(width > 0, width, 1.0), 0, 1)
+        below, above = self._above[rows, left], self._above[rows, right]
+        return np.asarray(below + np.where(width > 0, part, 0.0) * (above - below))
+
+    def expected_improvement(self, log2_x: float) -> Floats:
+        """Return E[max(0, log2 speedup - log2_x)] of each, as `Distribution` does."""
+        edges = np.maximum(self._knots, log2_x)
+        at_edges = np.where(self._knots <= log2_x, self.survival(log2_x)[:, None], self._above)
+        areas = np.diff(edges) * (at_edges[:, 1:] + at_edges[:, :-1]) / 2.0
+        return np.asarray(areas.sum(axis=1) + np.maximum(self._knots[:, 0] - log2_x, 0.0))

@@ -40,12 +40,7 @@ class TemplateProposer:
 
     def propose(self, request: ProposalRequest) -> Proposals:
         """Draw distinct valid configurations by the request's seed."""
-        template = request.problem.template
-        if template is None:
-            raise SetupError(
-                f"problem {request.problem.name!r} has no template: add template.cpp and "
-                "template.toml to its folder, or choose another proposer"
-            )
+        template = template_of(request.problem)
         rng = np.random.default_rng(request.seed)
         parent = request.parent.parameters
         if parent is not None and not _within(template, parent):
@@ -63,6 +58,16 @@ class TemplateProposer:
             if key not in drawn:
                 drawn[key] = configured_kernel(request.problem, template, configuration)
         return Proposals(kernels=tuple(drawn.values()), exhausted=not drawn)
+
+
+def template_of(problem: Problem) -> Template:
+    """Return the template of a problem, or raise SetupError."""
+    if problem.template is None:
+        raise SetupError(
+            f"problem {problem.name!r} has no template: add template.cpp and template.toml to its "
+            "folder, or choose another proposer"
+        )
+    return problem.template
 
 
 def configured_kernel(

@@ -10,6 +10,7 @@ from kernelcast.testing.fakes import BrokenBackend as BrokenBackend
 from kernelcast.testing.fakes import RendezvousBackend as RendezvousBackend
 from kernelcast.testing.fakes import SyntheticBackend as SyntheticBackend
 from kernelcast.testing.fakes import example_history as example_history
+from kernelcast.testing.fakes import example_tuning as example_tuning
 from kernelcast.testing.fakes import make_candidate as make_candidate
 from kernelcast.testing.fakes import make_estimate as make_estimate
 from kernelcast.testing.fakes import make_kernel as make_kernel

@@ -288,7 +288,7 @@ def make_request(
 
 
 def example_history() -> tuple[list[events.Event], list[Kernel]]:
-    """Return the events of a short run, each kind at least once, and the kernels they name."""
+    """Return the events of a short search, each kind of one at least once, and its kernels."""
     problem, backend = synthetic_problem(), SyntheticBackend()
     seed = make_kernel(problem.seed_source)
     quote = backend.quote(problem)
@@ -391,3 +391,14 @@ def example_history() -> tuple[list[events.Event], list[Kernel]]:
         events.Reserved(entry="search-5", spend=quote),
     ]
     return recorded, [seed, dropped, trusted, audited, best]
+
+
+def example_tuning() -> list[events.Event]:
+    """Return the events of a short tuning, each kind at least once."""
+    configuration = '{"block":64}'
+    return [
+        events.TuningStarted(kernel="an example", device="A100", parameters=("block",)),
+        events.Suggested(configuration=configuration),
+        events.Reported(configuration=configuration, seconds=0.5, cost_s=2.0),
+        events.Reported(configuration='{"block":128}', seconds=None),
+    ]
