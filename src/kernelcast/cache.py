@@ -61,7 +61,7 @@ def stamp() -> str:
 class Cache:
     """Results in one SQLite file of a folder, for several threads and processes.
 
-    A cache that cannot be read or written keeps nothing, and nobody has to know.
+    A cache that cannot be read or written keeps nothing, without an error.
     """
 
     def __init__(self, folder: Path) -> None:

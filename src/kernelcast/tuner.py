@@ -186,7 +186,7 @@ class Tuner:
         return [self._pool[row] for row in chosen]
 
     def _note(self, events: Sequence[Suggested | Reported]) -> None:
-        """Keep events; in a store they are durable before anybody acts on them."""
+        """Keep events; in a store they are durable before the caller sees them."""
         if self._logbook is not None and events:
             self._logbook.append(events)
         self._events.extend(events)

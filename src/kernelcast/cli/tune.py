@@ -170,10 +170,7 @@ def tuned_forecasts(
         }
     }
     for times in open_history(history)(pool.problem, device) if history else ():
-        known[times.device] = {
-            key: None if log2_s is None else 2.0**log2_s
-            for key, log2_s in times.log2_runtime.items()
-        }
+        known[times.device] = times.seconds
     tuner = Tuner(list(points.values()), device=device.name, known=known, seed=seed)
     against_s = pool.reference_s
     if math.isnan(against_s):

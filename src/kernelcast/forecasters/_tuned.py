@@ -75,6 +75,14 @@ class DeviceTimes:
         """The rank of each configuration, fastest first; None if it fails."""
         return ranks_of(self.log2_runtime)
 
+    @property
+    def seconds(self) -> dict[str, float | None]:
+        """The times as a `Tuner` knows them."""
+        return {
+            key: None if log2_s is None else 2.0**log2_s
+            for key, log2_s in self.log2_runtime.items()
+        }
+
     def sibling(self, keys: Sequence[str]) -> Sibling:
         """Return the times of the configurations in `keys`."""
         known = [self.log2_runtime.get(key, math.nan) for key in keys]

@@ -89,10 +89,7 @@ class TunerProposer:
         if self._tuner is None or self._place != place:
             self._place, self._taken = place, 0
             known = {
-                times.device: {
-                    key: None if log2_s is None else 2.0**log2_s
-                    for key, log2_s in times.log2_runtime.items()
-                }
+                times.device: times.seconds
                 for times in (self._elsewhere(problem, device) if self._elsewhere else ())
             }
             space = template if self._configurations is None else self._configurations
