@@ -5,7 +5,9 @@ model without one source, for each source with at least 50 failures, and is judg
 the recorded searches (llm_sol_mi350x), which no shipped model may learn from, are judged by the
 model of all the others. Three ways:
 
-- `nothing`: all texts of a problem at once, with nothing measured but the reference.
+- `nothing`: all texts of a problem at once, with nothing measured but the reference. Here the order
+  of the texts is judged, too: by rank correlation, and by what the top-ranked kernel reaches of its
+  pool's best, beside a random one.
 - `stepwise`: along each search (a pool in a random order), learning from that search alone.
 - `stored`: the same, where a search also knows the measurements of the searches before it, as one
   in a user's store does.
@@ -33,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from _result import bench_parser, report, rounded
-from _written import PUBLISHABLE, rows_of, searched_rows
+from _written import PUBLISHABLE, pool_tops, rows_of, searched_rows
 from kernelcast.forecasters._source import SourceModel
 from kernelcast.judge.evaluation import Answer, evaluate
 from kernelcast.scoring import auroc
@@ -88,6 +90,7 @@ def _judged(fold: Fold) -> dict[str, Any]:
     nothing = fold.pooled()
     scores = {"nothing": _scores(nothing)}
     if "crps" in scores["nothing"]:
+        scores["nothing"] |= _order(nothing)
         scores |= {"stepwise": _scores(fold.searched()), "stored": _scores(fold.stored())}
     return scores
 
@@ -115,6 +118,14 @@ def _scores(answers: Sequence[Answer]) -> dict[str, Any]:
         "ece": judged.scores["ece"].value,
         "coverage_80": judged.scores["coverage_80"].value,
     }
+
+
+def _order(answers: Sequence[Answer]) -> dict[str, Any]:
+    """Return how well pools are ordered: rank correlation, and what the first kernel reaches."""
+    tops = pool_tops(answers)
+    names = {"top": "pool_top", "random": "pool_random", "pools": "pools"}
+    correlation = evaluate(answers).scores["spearman"].value
+    return {"spearman": correlation, **{name: tops[key] for key, name in names.items()}}
 
 
 def _priors(answers: Sequence[Answer]) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
@@ -27,11 +27,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from _result import bench_parser, report, save_figure
-from _written import folds_of, searched_rows
+from _written import folds_of, pool_tops, searched_rows
 from kernelcast.dataset import Trial, recorded_trials
 from kernelcast.forecasters._source import SourceForecaster, SourceModel
 from kernelcast.judge.evaluation import Answer
-from kernelcast.judge.ranking import Ranking
 from kernelcast.types import Observation
 from measure import add_bars
 
@@ -92,7 +91,7 @@ def main() -> None:
                 measured = list(compress(trials, kept))
                 arms["random"][share,].append(_end(fold.number, trials, measured))
     chosen = {name: _chosen_elsewhere(arm, options.target) for name, arm in arms.items()}
-    pools = _pools(pooled, best)
+    pools = pool_tops(pooled, best)
     ours = chosen["forecast"]
     figures = {"saved": ours["saved"], "within": ours["within"], "pool_top": pools["top"]}
     result: dict[str, Any] = {
@@ -147,7 +146,8 @@ def _replayed(
             continue
         measured.append(trial)
         forecaster.learn([trial.observation])
-        if _log2_speedup(trial) > timing.log2_speedup:
+        speed = trial.log2_over_reference
+        if speed is not None and speed > timing.log2_speedup:
             best = trial.observation
     return measured
 
@@ -158,14 +158,7 @@ def _end(fold: int, trials: Sequence[Trial], measured: Sequence[Trial]) -> End:
 
 def _best(trials: Iterable[Trial]) -> float:
     """Of the kernels and the start, log2 against the start."""
-    return max(0.0, *(_log2_speedup(trial) for trial in trials), -math.inf)
-
-
-def _log2_speedup(trial: Trial) -> float:
-    """Against the start; minus infinity without a time."""
-    if trial.log2_speedup is None:
-        return -math.inf
-    return trial.log2_speedup + trial.query.anchor_log2_speedup
+    return max([0.0, *(trial.log2_over_reference or 0.0 for trial in trials)])
 
 
 # ------------------------------------------------------------------------------------- summaries
@@ -205,34 +198,6 @@ def _oracle(first: Arm) -> float:
     distinct = sum(end.distinct for end in ends)
     needed = sum(end.distinct > 0 for end in ends)
     return round(1.0 - needed / max(distinct, 1), 4)
-
-
-def _pools(pooled: Sequence[Answer], best: Mapping[str, float]) -> dict[str, float]:
-    """Of each problem's texts, what the one top-ranked reaches of the best measured kernel.
-
-    The text of the best kernel may be unpublished, so that no ranking could pick it. Among texts
-    that ran, and among all, where a failed kernel reaches nothing.
-    """
-    pools: defaultdict[str, list[Answer]] = defaultdict(list)
-    for answer in pooled:
-        pools[answer.trial.query.problem.name].append(answer)
-    reached: defaultdict[str, list[float]] = defaultdict(list)
-    for problem, pool in pools.items():
-        ran = [answer for answer in pool if answer.trial.log2_speedup is not None]
-        if len(pool) < 2 or not ran:
-            continue
-        for members, suffix in ((ran, ""), (pool, "_with_failures")):
-            shares = {
-                answer.trial.row_id: 2.0 ** (_log2_speedup(answer.trial) - best[problem])
-                for answer in members
-            }
-            kernels = [answer.trial.query.candidate for answer in members]
-            forecasts = [answer.forecast for answer in members]
-            first = Ranking.of(list(shares), kernels, forecasts).members[0].label
-            reached[f"top{suffix}"].append(shares[first])
-            reached[f"random{suffix}"].append(float(np.mean(list(shares.values()))))
-    means = {name: round(float(np.mean(shares)), 4) for name, shares in reached.items()}
-    return {**means, "pools": len(reached["top"])}
 
 
 def _draw(curves: dict[str, list[dict[str, Any]]], ours: dict[str, Any], out: Path) -> None:

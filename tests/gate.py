@@ -21,6 +21,9 @@ STARVED = 0.2
 """Of the time of a test: if the machine lacked cores for longer, a failure is tried once more."""
 SECOND_TRY = "tried twice, for the machine was starved"
 
+NEIGHBOURS = 5
+"""Slow tests in a row that one worker is given: they share a backend, or a measured seed kernel."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let each of several workers begin with long tests.
@@ -36,7 +39,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         rest = [item for item in others if not item.get_closest_marker("slow")]
         size = math.ceil(len(rest) / workers)  # in one piece: a module's fixtures are made once
         shares = [
-            slow[worker::workers] + rest[worker * size : (worker + 1) * size]
+            [item for n, item in enumerate(slow) if n // NEIGHBOURS % workers == worker]
+            + rest[worker * size : (worker + 1) * size]
             for worker in range(workers)
         ]
         items[:] = [*installed, *(item for share in shares for item in share)]

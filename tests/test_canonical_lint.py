@@ -44,7 +44,7 @@ def test_a_sound_module_has_no_fault() -> None:
         ("def forward(self, x):", "def forward(self, x:", "syntax", "not Python"),
         ("class ModelNew", "class Renamed", "entry", "defines no ModelNew"),
         ("helper(x))", "helpr(x))", "name", "'helpr'"),
-        ("return x + 1", "return torch.rellu(x)", "attribute", "torch.rellu"),
+        ("return x + 1", "return torch.rellu(x)", "attribute", "torch has no rellu"),
         ("*= 2.0f; }", "*= 2.0f; ", "balance", "'{' and '}'"),
         ('functions=["scale"]', 'functions=["scales"]', "function", "'scales'"),
         ("scale_kernel<<<1, 32>>>(x.data_ptr<float>()); ", "", "launch", "launches none"),
@@ -61,6 +61,29 @@ def test_what_the_entry_does_not_reach_is_not_judged() -> None:
     assert kinds(f"{MODULE}\ndef unused():\n    return nothing_binds_this\n") == []
     assert kinds("def solve(x):\n    return x\n", entry="solve") == []
     assert kinds("def softmax(x):\n    return x\n") == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.backends.cuda.matmul.allow_anything = True",
+        "torch.backends.cudnn.some_limit",
+        "torch.ops.my_extension.scale(x)",
+        "torch._inductor.config.some_option",
+        "torch.some_option = 1",
+        "torch.musa.is_available() if hasattr(torch, 'musa') else None",
+    ],
+)
+def test_what_differs_by_release_or_build_is_no_fault(line: str) -> None:
+    module = f"import torch\n\ndef solve(x):\n    {line}\n    return x\n"
+    assert kinds(module, "solve") == []
+
+
+def test_an_alias_stands_for_its_namespace() -> None:
+    module = "import triton.language as tl\n\ndef solve(x):\n    return tl.mathh(x)\n"
+    assert [fault.text for fault in faults(module, "triton", "solve")] == [
+        "triton.language has no mathh"
+    ]
 
 
 def test_languages_with_a_compiler_and_empty_texts_have_no_faults() -> None:

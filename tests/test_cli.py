@@ -102,6 +102,12 @@ def test_forecast_names_the_devices_that_a_short_name_may_mean(tmp_path: Path) -
     assert "'A100' may be A100-SXM4-80GB or A100-PCIE-40GB" in told.output
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What compiling shows of `LOOP`, for tests that ask for something else."""
+    return tmp_path_factory.mktemp("kept")
+
+
 LOOP = 'extern "C" __global__ void k(float* x, int n) { for (int i = 0; i < n; ++i) x[i] *= 2; }\n'
 
 
@@ -114,8 +120,14 @@ LOOP = 'extern "C" __global__ void k(float* x, int n) { for (int i = 0; i < n; +
     ],
 )
 def test_forecast_by_a_model_tells_distribution_decision_and_cost(
-    tmp_path: Path, letter: str, decision: str, words: str
+    tmp_path: Path,
+    kept: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    letter: str,
+    decision: str,
+    words: str,
 ) -> None:
+    monkeypatch.setenv("KERNELCAST_CACHE", str(kept))
     (tmp_path / "ref.cu").write_text(LOOP)
     (tmp_path / "cand.cu").write_text(LOOP.replace("x[i] *= 2", "x[i] += x[i]"))
     with ScriptedServer(letters({letter: 1.0})) as server:
@@ -135,8 +147,11 @@ def test_forecast_by_a_model_tells_distribution_decision_and_cost(
     assert server.requests[0]["max_tokens"] == 1
 
 
-def test_a_model_is_asked_in_both_directions_if_neither_kernel_was_measured(tmp_path: Path) -> None:
+def test_a_model_is_asked_in_both_directions_if_neither_kernel_was_measured(
+    tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It says "far faster" whatever it is shown, which tells nothing."""
+    monkeypatch.setenv("KERNELCAST_CACHE", str(kept))
     (tmp_path / "ref.cu").write_text(LOOP)
     (tmp_path / "cand.cu").write_text(LOOP.replace("x[i] *= 2", "x[i] += x[i]"))
     with ScriptedServer(letters({"M": 1.0})) as server:

@@ -32,7 +32,7 @@ PUBLIC = {
     """,
     "kernelcast.canonical": """
         C_FAMILY PYTHON_FAMILY Token as_kernel canonical_parameters canonical_source
-        canonical_tokens
+        canonical_tokens is_c
         kernel_id language_of read_kernel tokens
     """,
     "kernelcast.dataset": """

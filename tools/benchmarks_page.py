@@ -430,7 +430,19 @@ def _track_l_sources(result: Any) -> dict[str, Any]:
             row[f"auroc_{way}"] = "" if known is None else f"{known:.2f}"
         kernels, failed = scores["nothing"]["kernels"], scores["nothing"]["failed"]
         rows.append({"name": name, "kernels": kernels, "failed": failed, **row})
-    return {"table": _table(columns, rows)}
+    pools = [
+        {"name": name, **scores["nothing"]}
+        for name, scores in result["sources"].items()
+        if "pools" in scores["nothing"]
+    ]
+    order = {
+        "source": "{name}",
+        "pools": "{pools}",
+        "rank correlation": "{spearman:.2f}",
+        "first kernel reaches": "{pool_top:.2f}",
+        "random kernel": "{pool_random:.2f}",
+    }
+    return {"table": _table(columns, rows), "order": _table(order, pools)}
 
 
 def _track_x(result: Any) -> dict[str, Any]:

@@ -43,8 +43,9 @@ _LIMITS = """\
   its forecast of a source made of unknown words is that of any kernel, and says so.
 - With nothing measured it knows neither how often this writer fails nor how fast the reference is:
   the tables above are then close to a coin and worse than the source's own prior. The order of a
-  pool is then no better than chance: its top-ranked kernel reached 0.78 of the pool's best on
-  recorded searches, a random one 0.82 (bench/track_s.py). Measure a few kernels first.
+  pool is then little better than chance, and worse where kernels that are feared to fail are the
+  faster ones: measure a few kernels first, or train a model on your own rows (`kernelcast train`),
+  whose order carries (bench/track_s.py).
 - Its trees carry little from source to source: the weight that they keep was learnt on sources that
   they had not seen. Most of what it knows in a search comes from that search and from the store.
 - Two of its sources publish winners only; they teach it nothing about failure.
@@ -113,6 +114,10 @@ def model_card(rows: Rows, judged: Mapping[str, Any], model: Path, seed: int) ->
         "outcomes taken as the forecast (of all, and of each step), which no user knows\n"
         "beforehand: below 1 is better than that. ECE over nine bins.\n",
         *(f"### {title}\n\n{_judged(judged, way)}" for way, title in _WAYS.items()),
+        "### The order of a pool with nothing measured\n",
+        "Rank correlation with the speedups, and what the first kernel reaches of the best of its\n"
+        "pool, beside a random one; among kernels that ran.\n",
+        _ordered(judged),
         _LIMITS,
     ]
     return "\n".join(parts)
@@ -142,6 +147,16 @@ def _judged(judged: Mapping[str, Any], way: str) -> str:
         lines.append((source, scores["kernels"], f"{scores['failed']:.0%}", *shown))
     header = ("source", "kernels", "failed", "AUROC failure", "CRPS to all", "CRPS to step", "ECE")
     return _table((*header, "80% interval holds"), lines)
+
+
+def _ordered(judged: Mapping[str, Any]) -> str:
+    names = ("pools", "spearman", "pool_top", "pool_random")
+    lines = [
+        (source, *(ways["nothing"][name] for name in names))
+        for source, ways in judged["sources"].items()
+        if "pools" in ways["nothing"]
+    ]
+    return _table(("source", "pools", "rank correlation", "first kernel", "random kernel"), lines)
 
 
 def _data(rows: Rows) -> Iterable[Sequence[object]]:

@@ -149,7 +149,8 @@ def test_kernels_of_a_few_microseconds_are_timed_in_batches(backend: CppBackend)
     short = make_problem(N=500, K=16)
     result = settled(backend, short, repeated(2))
     assert result.reference_runtime_s < 0.2e-3
-    assert result.log2_speedup == pytest.approx(-1.0, abs=0.6)
+    # A starved machine widens the interval; on a quiet one it is narrower than what is added here.
+    assert result.low - 0.3 <= -1.0 <= result.high + 0.3
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from kernelcast.forecasters._experience import (
     TIE,
     Experience,
     Signs,
-    fitted,
 )
 
 COLUMNS = tuple(dict.fromkeys((*SIGNS_OF_FAILURE, *SIGNS_OF_OUTCOME)))
@@ -95,14 +94,3 @@ def test_the_opinion_that_foresaw_the_outcomes_decides(better: int) -> None:
     blended = known.blended(opinions)[0]
     assert blended == pytest.approx(opinions[better, 0], abs=0.01)
     assert blended.sum() == pytest.approx(1.0)
-
-
-def test_a_fit_finds_the_weights_that_made_the_outcomes() -> None:
-    rng = np.random.default_rng(0)
-    matrix = np.column_stack((np.ones(4000), rng.normal(size=(4000, 2))))
-    true = np.array([[0.5, 1.0, -1.0], [-0.5, 0.0, 2.0]])
-    odds = np.column_stack((np.zeros(4000), matrix @ true.T))
-    chances = np.exp(odds) / np.exp(odds).sum(axis=1, keepdims=True)
-    outcomes = (rng.random((4000, 1)) > chances.cumsum(axis=1)).sum(axis=1)
-    found = fitted(matrix, outcomes, np.zeros((4000, 2)), np.zeros((2, 3)), np.full(3, 1e-3), 12)
-    assert found == pytest.approx(true, abs=0.2)

@@ -78,11 +78,10 @@ def test_strange_words_draw_a_forecast_towards_the_usual() -> None:
     words = "\n".join(filter(str.isidentifier, SourceModel.load().header.vocabulary))
     usual = Kernel(id="a", language="cuda", source=words)
     queries = [make_query(usual), make_query(text(f"def run(x):\n    return {strange}\n"))]
-    sure = np.eye(13)[[0, 0]]
-    known, unknown = SourceForecaster()._doubted(sure, queries, np.array([True, False]))
-    assert known[0] == 1.0
-    assert unknown[0] < 0.5
-    assert unknown.sum() == pytest.approx(1.0)
+    known, unknown = SourceForecaster()._doubt(queries, np.array([True, True]))
+    assert known == 0.0
+    assert unknown > 0.5
+    assert SourceForecaster()._doubt(queries, np.array([False, False])).tolist() == [1.0, 1.0]
 
 
 def test_a_source_is_familiar_if_its_language_and_words_are_those_of_the_training_texts() -> None:
@@ -107,6 +106,25 @@ def test_the_order_of_a_pool_does_not_depend_on_the_order_of_asking() -> None:
     backwards = SourceForecaster().forecast(queries[::-1])
     for one, other in zip(forwards, backwards[::-1], strict=True):
         assert one.distribution.mean() == pytest.approx(other.distribution.mean())
+
+
+def test_a_pool_is_put_in_order_in_both_directions_while_nothing_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SourceForecaster, "_is_familiar", lambda *_: True)
+    monkeypatch.setattr(SourceForecaster, "_doubt", lambda _, queries, __: np.zeros(len(queries)))
+    queries = [make_query(text(f"{FASTER}\ny = {n}\n" * n)) for n in range(1, 5)]
+    order = SourceModel.load().order(queries)
+    assert np.ptp(order) > 0.0
+    for asked, expected in ((queries, order), ([q.swapped() for q in queries], -order)):
+        forecaster = SourceForecaster()
+        means = np.array([each.distribution.mean() for each in forecaster.forecast(asked)])
+        assert means - means.mean() == pytest.approx(expected)
+    forecaster = SourceForecaster()
+    forecaster.learn([start(), failed(text(f"{FASTER}\nz = 1\n"))])
+    for query, together in zip(queries, forecaster.forecast(queries), strict=True):
+        (alone,) = forecaster.forecast([query])
+        assert together.distribution.mean() == pytest.approx(alone.distribution.mean())
 
 
 def test_earlier_runs_of_a_careless_writer_are_remembered() -> None:

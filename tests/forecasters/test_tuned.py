@@ -67,7 +67,7 @@ LESSONS = st.lists(st.tuples(st.integers(0, 90), st.booleans() | st.just(value=F
 @pytest.mark.parametrize("known", [0, 330])
 @pytest.mark.parametrize("estimated", [True, False])
 @pytest.mark.parametrize("template", [True, False])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(lessons=LESSONS, cuts=st.sets(st.integers(0, 70), max_size=6), data=st.data())
 def test_forecasts_depend_on_the_order_of_lessons_alone(
     known: int,

@@ -61,5 +61,5 @@ def made_rows() -> Rows:
 def _few_trees() -> Iterator[None]:
     """What is learnt here is simple: a few trees show it, and keep the tests fast."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trees, "_ROUNDS", {"density": 30, "failure": 60, "order": 60})
+        patch.setattr(trees, "_ROUNDS", {"density": 30, "failure": 60, "order": 300})
         yield

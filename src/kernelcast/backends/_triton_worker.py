@@ -52,6 +52,9 @@ def compile_ahead(job: dict[str, Any]) -> None:
     triton = importlib.import_module("triton")
     compiler = importlib.import_module("triton.compiler")
     targets = importlib.import_module("triton.backends.compiler")
+    # The key of a lasting cache: a hash of all of Triton, 500 MB. This cache ends with the build.
+    cache: Any = importlib.import_module("triton.runtime.cache")
+    cache.triton_key = str
     entry, constants = _kernel(job)
     pointers = [_POINTERS[dtype] for dtype in job["arguments"]]
     kinds = [*pointers, *[job["integer"]] * len(job["dimensions"]), *["constexpr"] * len(constants)]

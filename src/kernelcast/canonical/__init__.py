@@ -19,6 +19,7 @@ from kernelcast.cache import kept
 from kernelcast.canonical._c import numbered_c, reduce_c
 from kernelcast.canonical._lexer import Token, lex_c, lex_python, print_c
 from kernelcast.canonical._python import (
+    is_c,
     lex_canonical,
     numbered_python,
     plain_python,
@@ -36,6 +37,7 @@ __all__ = [
     "canonical_parameters",
     "canonical_source",
     "canonical_tokens",
+    "is_c",
     "kernel_id",
     "language_of",
     "read_kernel",

@@ -123,7 +123,7 @@ def embedded_sources(tree: ast.AST) -> list[str]:
     return [
         node.value
         for node in _nodes(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _is_c(node.value)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and is_c(node.value)
     ]
 
 
@@ -137,7 +137,7 @@ def numbered_python(source: str) -> str:
     def write(match: re.Match[str]) -> str:
         if match.lastgroup == "identifier" and match[0] in own:
             return numbers.of(match[0], "\1")
-        if match.lastgroup == "string" and _is_c(match[0]):
+        if match.lastgroup == "string" and is_c(match[0]):
             with suppress(*_UNREADABLE):  # an f-string is no literal
                 return numbered_c(lex_c(str(ast.literal_eval(match[0]))), vocabulary("hip"))
         return match[0]
@@ -413,11 +413,11 @@ def _reduce_embedded(
     for node in _nodes(tree):
         match node:
             case ast.JoinedStr(values=parts):
-                if any(isinstance(part, ast.Constant) and _is_c(part.value) for part in parts):
+                if any(isinstance(part, ast.Constant) and is_c(part.value) for part in parts):
                     embedded.append(node)
                     inside.update(id(part) for part in parts)
             case ast.Constant(value=str() as text) if id(node) not in inside:
-                if _is_c(text):
+                if is_c(text):
                     embedded.append(node)
                 elif text.isidentifier():
                     wanted.add(text)
@@ -445,7 +445,8 @@ def _reduce_embedded(
     return exported, sources
 
 
-def _is_c(text: object) -> bool:
+def is_c(text: object) -> bool:
+    """Whether a string of a Python module is C++."""
     return isinstance(text, str) and _C_MARKS.search(text) is not None
 
 
@@ -466,7 +467,7 @@ def _parted(text: str, node: ast.JoinedStr) -> Iterator[ast.expr]:
 
 def _as_literal(text: str) -> str:
     visible = text.replace("\n", "").replace("\t", "")
-    if not _is_c(text) or '"""' in text or text.endswith(('"', "\\")) or not visible.isprintable():
+    if not is_c(text) or '"""' in text or text.endswith(('"', "\\")) or not visible.isprintable():
         return repr(text)
     return f'{_RAW_QUOTES}{text}"""'
 

@@ -64,6 +64,13 @@ class Trial:
     news: tuple[Observation, ...] = ()
     row_id: str = ""
 
+    @property
+    def log2_over_reference(self) -> float | None:
+        """The speedup against what the anchor's own is against; None if it was not timed."""
+        if self.log2_speedup is None:
+            return None
+        return self.log2_speedup + self.query.anchor_log2_speedup
+
 
 @dataclass(frozen=True)
 class Trials:

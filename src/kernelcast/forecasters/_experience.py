@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from kernelcast.canonical.lint import FAULT_KINDS
+from kernelcast.forecasters._regression import chances, mode
 from kernelcast.types import Record
 
 Floats = NDArray[np.float64]
@@ -50,8 +51,6 @@ _STEEP = 4.0  # signs are compressed: log(1 + 4 |sign|)
 _MOST_DEVIATIONS = 3.0
 _KEPT = 3000  # measurements that a refit reads, the latest ones
 _FIRST_FIT, _FIT_GROWTH = 5, 1.1
-_FIT_STEPS = 4
-_LARGEST_STEP = 2.0
 _WEIGHT_PRECISION = 50.0  # of a weight, about the one that held over the sources
 _ODDS_PRECISION = 0.5  # of the intercepts of the outcomes
 _RUN_SPREAD = 0.5  # of a run's log odds of failure, about its writer's
@@ -88,52 +87,6 @@ def design(scores: Floats, values: Floats, centres: Floats, scales: Floats) -> F
     return np.column_stack((np.ones(len(scores)), scores, np.nan_to_num(scaled)))
 
 
-def fitted(
-    matrix: Floats,
-    outcomes: Ints,
-    offsets: Floats,
-    start: Floats,
-    precision: Floats,
-    steps: int = _FIT_STEPS,
-) -> Floats:
-    """Weights of a softmax regression by Newton's method, drawn towards `start`.
-
-    Args:
-        matrix: One row per measured kernel.
-        outcomes: The outcome of each; 0 is the one that has no weights.
-        offsets: Log odds of each other outcome against outcome 0, before the weights.
-        start: The weights to be drawn to, one row per other outcome.
-        precision: How strongly, for each column.
-        steps: Steps of the method.
-    """
-    weights, (others, columns) = start.copy(), start.shape
-    happened = outcomes[:, None] == np.arange(1, others + 1)
-    for _ in range(steps):
-        chance = _softmax(offsets + matrix @ weights.T)
-        gradient = (happened - chance).T @ matrix - precision * (weights - start)
-        curvature = np.zeros((others * columns, others * columns))
-        for one in range(others):
-            for other in range(others):
-                share = chance[:, one] * ((one == other) - chance[:, other])
-                block = (matrix * share[:, None]).T @ matrix
-                at = np.ix_(
-                    range(one * columns, (one + 1) * columns),
-                    range(other * columns, (other + 1) * columns),
-                )
-                curvature[at] = block
-        curvature += np.diag(np.tile(precision, others))
-        step = np.linalg.solve(curvature, gradient.ravel()).reshape(weights.shape)
-        weights = weights + np.clip(step, -_LARGEST_STEP, _LARGEST_STEP)
-    return weights
-
-
-def _softmax(odds: Floats) -> Floats:
-    """Probabilities of all outcomes but the first, whose log odds are 0."""
-    highest = np.maximum(odds.max(axis=1, keepdims=True), 0.0)
-    raised = np.exp(odds - highest)
-    return np.asarray(raised / (raised.sum(axis=1, keepdims=True) + np.exp(-highest)))
-
-
 class _Regression:
     """A regression that is refitted when its measurements have grown by a tenth."""
 
@@ -165,13 +118,18 @@ class _Regression:
             return
         self._next_fit = math.ceil(max(len(self._outcomes) * _FIT_GROWTH, self._next_fit + 5))
         offsets = np.array(self._offsets[-_KEPT:])[:, None]
-        self._weights = fitted(
+        self._weights = mode(
             np.stack(self._matrix[-_KEPT:]),
-            np.array(self._outcomes[-_KEPT:]),
-            np.broadcast_to(offsets, (len(offsets), len(self._start))),
+            others_happened(self._outcomes[-_KEPT:], len(self._start)),
             self._start,
             self._precision,
+            offsets=offsets,
         )
+
+
+def others_happened(outcomes: Sequence[int] | Ints, others: int) -> NDArray[np.bool_]:
+    """Whether each outcome but the first happened, by column."""
+    return np.equal.outer(outcomes, np.arange(1, others + 1))
 
 
 @dataclass
@@ -183,15 +141,11 @@ class _Failures:
 
     def odds(self, usual: float, spread: float) -> float:
         """The likeliest log odds of a failure at score 0, about the `usual` ones."""
-        odds, precision = usual, spread**-2
         if not self.scores:
-            return odds
-        scores, failed = np.array(self.scores[-_KEPT:]), np.array(self.failed[-_KEPT:])
-        for _ in range(12):
-            chance = expit(odds + scores)
-            slope = float((failed - chance).sum()) - precision * (odds - usual)
-            odds += slope / (float((chance * (1.0 - chance)).sum()) + precision)
-        return odds
+            return usual
+        scores, failed = (np.array(part[-_KEPT:])[:, None] for part in (self.scores, self.failed))
+        mean, precision = np.array([[usual]]), np.array([spread**-2])
+        return float(mode(np.ones_like(scores), failed, mean, precision, offsets=scores)[0, 0])
 
 
 class Experience:
@@ -239,7 +193,7 @@ class Experience:
 
     def groups(self, rows: Floats, scores: Floats) -> Floats:
         """Probabilities of slower, tie and faster."""
-        others = _softmax(self._outcome.odds(self._outcome.matrix(rows, scores)))
+        others = chances(self._outcome.odds(self._outcome.matrix(rows, scores)))
         return np.column_stack((others[:, 0], 1.0 - others.sum(axis=1), others[:, 1]))
 
     def blended(self, opinions: Floats) -> Floats:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from kernelcast.forecasters._gaussian import Floats, evenly
+from kernelcast.forecasters._regression import mode
 
 Flags = NDArray[np.bool_]
 
@@ -22,8 +23,6 @@ _OTHER = (0.0, 0.5)
 _SHARE = (6.0, 2.0)  # of the share of other devices on which the configuration fails
 _KNOWN = (-1.0, 0.7)  # of a result on any other device
 _MOST_ELSEWHERE, _ELSEWHERE_WEIGHT = 300, 0.2  # rows of other devices, and the weight of one
-_STEPS = 12
-_ENOUGH = 1e-6
 
 
 class FailureModel:
@@ -43,19 +42,19 @@ class FailureModel:
         known = np.flatnonzero(~np.isnan(shares))
         rows = known[evenly(len(known), _MOST_ELSEWHERE)]
         own = slice(0, 1 + len(sizes))
-        self._mean[own] = _mode(
+        self._mean[own] = mode(
             _columns(features[rows], shares[rows])[:, own],
-            shares[rows],
-            _ELSEWHERE_WEIGHT,
-            self._mean[own],
+            shares[rows, None],
+            self._mean[None, own],
             self._precision[own],
-        )
+            weight=_ELSEWHERE_WEIGHT,
+        )[0]
         self._weights = self._mean
 
     def fit(self, features: Floats, shares: Floats, failed: Flags) -> None:
         """Learn from measured rows, and from no others."""
         columns = _columns(features, shares)
-        self._weights = _mode(columns, failed, 1.0, self._mean, self._precision)
+        self._weights = mode(columns, failed[:, None], self._mean[None], self._precision)[0]
 
     def p_failure(self, features: Floats, shares: Floats) -> Floats:
         """Return P(failure) of rows."""
@@ -66,20 +65,3 @@ class FailureModel:
 def _columns(features: Floats, shares: Floats) -> Floats:
     known = ~np.isnan(shares)
     return np.column_stack([np.ones(len(features)), features, np.where(known, shares, 0.0), known])
-
-
-def _mode(
-    columns: Floats, failed: Floats | Flags, weight: float, mean: Floats, precision: Floats
-) -> Floats:
-    """Return the most probable weights of a regression, by Newton's method."""
-    weights = mean
-    for _ in range(_STEPS):
-        chance = expit(columns @ weights)
-        slope = weight * (columns.T @ (chance - failed)) + precision * (weights - mean)
-        bend = weight * ((columns.T * (chance * (1 - chance))) @ columns) + np.diag(precision)
-        step = np.linalg.solve(bend, slope)
-        # A long step may overshoot: the regression bends less far from its mode.
-        weights = weights - step / max(1.0, float(np.abs(step).max()) / 2.0)
-        if np.abs(step).max() < _ENOUGH:
-            break
-    return weights

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelcast.cache import kept
-from kernelcast.canonical import Token, canonical_tokens, tokens
+from kernelcast.canonical import Token, canonical_tokens, is_c, tokens
 from kernelcast.canonical.lint import FAULT_KINDS, FaultKind, faults
 from kernelcast.forecasters._experience import FAULTY
 from kernelcast.types import FailureKind, Kernel, Observation, Query, Timing
@@ -40,7 +40,6 @@ _WORD_SLOTS, _PAIR_SLOTS = 512, 1024
 _NO_TEXT = -1  # in place of a skeleton
 _COUNTED = ("+", "-", "*", "/", "%", "@", "**", "//", "=", "==", "<", "[", "(", ",", ".", ":", "&")
 _SETTINGS = ("num_warps", "num_stages", "waves_per_eu", "cache_size_limit")
-_EMBEDDED = ("__global__", "#include", "torch::")
 _LANGUAGES = ("triton", "python", "cuda", "hip", "opencl", "cpp")
 _NUMBERED = re.compile(r"(?:func|[MTfmgPvuapC])\d+")  # the author's names in canonical source
 
@@ -158,7 +157,7 @@ def _canonical_tokens(source: str, language: str, entry: str | None) -> list[Tok
     """Tokens of the canonical source; those of C++ in a Python module's strings in their place."""
     lexed: list[Token] = []
     for token in canonical_tokens(source, language, entry):
-        if token.kind == "string" and any(mark in token.text for mark in _EMBEDDED):
+        if token.kind == "string" and is_c(token.text):
             lexed += tokens(token.text.strip("rRuU\"'").replace("\\n", "\n"), "cuda")
         else:
             lexed.append(token)
@@ -338,7 +337,7 @@ _NEIGHBOURS = (
 )
 _HISTORY = tuple(SearchHistory().columns("", math.nan, math.nan))
 _NOTHING = digest("", "python")
-_ROWS_AT_ONCE = 512  # of which arrays are in memory at once
+ROWS_AT_ONCE = 512  # of which arrays are in memory at once
 
 
 class SourceFeatures:
@@ -374,8 +373,8 @@ class SourceFeatures:
             groups.setdefault(seen_from, []).append(index)
         rows = np.empty((len(queries), len(self.columns)))
         for group in groups.values():
-            for start in range(0, len(group), _ROWS_AT_ONCE):
-                members = group[start : start + _ROWS_AT_ONCE]
+            for start in range(0, len(group), ROWS_AT_ONCE):
+                members = group[start : start + ROWS_AT_ONCE]
                 rows[members] = self._of_one_state([queries[i] for i in members], history)
         return rows
 

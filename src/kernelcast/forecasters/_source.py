@@ -6,7 +6,8 @@ has measured, and corrects them by their errors in this run so far.
 
 Outcomes are classes of log2 speedup against the anchor, with a tie band in the middle; a forecast
 spreads each class as the training data does. The trees say how far a kernel is from what is usual
-where it comes from. What is usual there is learnt from measurements (`_experience.py`).
+where it comes from. What is usual there is learnt from measurements (`_experience.py`). Before any
+measurement, trees of their own say in which order the kernels of a pool come (`_pool.py`).
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ from kernelcast.distribution import Distribution
 from kernelcast.errors import SetupError
 from kernelcast.forecasters._experience import Experience, Signs
 from kernelcast.forecasters._features import SearchHistory, SourceFeatures, candidate_digest
+from kernelcast.forecasters._pool import Pool
 from kernelcast.types import (
     FailureKind,
     Forecast,
+    Kernel,
     Observation,
     PastRun,
     Query,
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-_FORMAT = 3
+_FORMAT = 4
 SHIPPED = "model.json.zst"
 
 # The edges of the tie band are those of the default bins, so that no bin cuts through a class.
@@ -55,6 +58,7 @@ CLASS_EDGES = (
     *(0.14, math.log2(1.41), 1.0, 2.0),
 )
 GROUP_OF_CLASS = np.repeat([0, 1, 2], (5, 3, 5))  # slower, tie, faster
+_TIE_FROM, _TIE_TO = CLASS_EDGES[4], CLASS_EDGES[7]
 _SURE = 0.97  # least P(failure) of a text that no interpreter takes
 
 
@@ -69,6 +73,8 @@ class Header(Record):
         class_shares: Share of each class, mean over the sources of the training rows.
         density_slope: Factor on the trees' scores of the classes, at which they serve best for
             sources that they have not seen.
+        near_log2: Octaves of speedup of a kernel that all others of its pool are near.
+        order_scale: Octaves of speedup for one unit of the order trees' score.
         failure_odds: Mean and standard deviation of the log odds of failure over the writers.
         failure_signs: Start of the regression of failure in a run.
         outcome_signs: Start of the regression of slower, tie and faster.
@@ -84,6 +90,8 @@ class Header(Record):
     share_below: tuple[tuple[float, ...], ...]
     class_shares: tuple[float, ...]
     density_slope: float
+    near_log2: float
+    order_scale: float
     failure_odds: tuple[float, float]
     failure_signs: Signs
     outcome_signs: Signs
@@ -95,7 +103,7 @@ class Header(Record):
 
 @dataclass(frozen=True, eq=False)
 class SourceModel:
-    """Header and trees (`density` and `failure`, each in LightGBM's own text format)."""
+    """Header and trees: `density`, `failure` and, of pools, `order`, as LightGBM's text."""
 
     header: Header
     trees: Mapping[str, str]
@@ -163,6 +171,27 @@ class SourceModel:
     def failure_scores(self, rows: Floats) -> Floats:
         """Log odds of failure beyond those of the writer's other kernels."""
         return self._scores("failure", rows)
+
+    def order(self, queries: Sequence[Query]) -> Floats:
+        """Log2 speedup of each candidate over its anchor, beyond the mean of the queries."""
+        pool = Pool.of(queries)
+        if not pool.digests:
+            return np.zeros(len(queries))
+        scores = np.concatenate([self._order_scores(rows) for rows in pool.rows(self.features)])
+        unknown = float(scores.mean())
+
+        def score(kernel: Kernel) -> float:
+            place = pool.place(kernel)
+            return unknown if place < 0 else float(scores[place])
+
+        gaps = np.array([score(query.candidate) - score(query.anchor) for query in queries])
+        return np.asarray(gaps - gaps.mean())
+
+    def _order_scores(self, rows: Floats) -> Floats:
+        scores = np.asarray(self.header.near_log2 * rows[:, -1])
+        if "order" in self.trees:
+            scores = scores + self.header.order_scale * self._scores("order", rows)
+        return scores
 
     def experience(self) -> Experience:
         """An experience of no measurement."""
@@ -271,7 +300,18 @@ class SourceForecaster:
         rows = self._model.features.matrix(queries, self._history)
         familiar = np.array([self._is_familiar(query) for query in queries])
         classes = self._experience.blended(self._opinions(rows, self._model.class_scores(rows)))
-        classes = self._doubted(classes, queries, familiar)
+        order = self._order(queries)
+        doubt = self._doubt(queries, familiar)
+        if order is not None:
+            # Before any measurement, a text tells its place among others, and nothing of its own.
+            classes = np.broadcast_to(classes.mean(axis=0), classes.shape)
+            doubt = np.full_like(doubt, doubt.mean())
+        usual = self._experience.class_shares(len(self._history.measured))
+        classes = classes * (1.0 - doubt[:, None]) + doubt[:, None] * usual
+        densities = map(self._model.density, classes)
+        if order is not None:
+            moves = ((1.0 - doubt) * order).tolist()
+            densities = map(Distribution.shift, densities, moves)
         failures = self._experience.p_failure(
             rows,
             self._model.failure_scores(rows),
@@ -285,16 +325,16 @@ class SourceForecaster:
                 forecaster=self.name,
                 anchor_id=query.anchor.id,
                 anchor_log2_speedup=query.anchor_log2_speedup,
-                distribution=self._model.density(chances),
+                distribution=density,
                 failure={
                     kind: float(failure) * share
                     for kind, share in self._causes(query, is_no_kernel=is_unread).items()
                 },
-                rationale=_reason(chances, query),
+                rationale=_reason(density, query),
                 is_prior=not is_familiar,
             )
-            for query, chances, failure, is_familiar, is_unread in zip(
-                queries, classes, failures, familiar.tolist(), unread, strict=True
+            for query, density, failure, is_familiar, is_unread in zip(
+                queries, densities, failures, familiar.tolist(), unread, strict=True
             )
         ]
 
@@ -359,12 +399,17 @@ class SourceForecaster:
     def _group_scores(self, scores: Floats) -> Floats:
         return group_scores(np.array(self._model.header.class_shares), scores)
 
-    def _doubted(
-        self, classes: Floats, queries: Sequence[Query], familiar: NDArray[np.bool_]
-    ) -> Floats:
-        """Move forecasts of sources with few known words towards the usual outcomes.
+    def _order(self, queries: Sequence[Query]) -> Floats | None:
+        """The order of a pool of which nothing but the start is measured; None for any other."""
+        sides = {query.anchor.id for query in queries}, {query.candidate.id for query in queries}
+        if len(queries) < 2 or len(self._history.measured) > 1 or min(map(len, sides)) > 1:
+            return None
+        return self._model.order(queries)
 
-        That of a source like none that was measured becomes the usual outcomes.
+    def _doubt(self, queries: Sequence[Query], familiar: NDArray[np.bool_]) -> Floats:
+        """How far the forecast of a source with few known words is that of the usual outcomes.
+
+        That of a source like none that was measured is it altogether.
         """
         header = self._model.header
         known = set(header.vocabulary)
@@ -376,8 +421,7 @@ class SourceForecaster:
         )
         doubt = np.maximum(0.0, 1.0 - coverage / header.usual_coverage)
         doubt[~familiar] = 1.0
-        usual = self._experience.class_shares(len(self._history.measured))
-        return np.asarray(classes * (1.0 - doubt[:, None]) + doubt[:, None] * usual)
+        return doubt
 
     def _is_familiar(self, query: Query) -> bool:
         """True if this run, or training in the same language, has measured kernels like this."""
@@ -398,8 +442,9 @@ def _faults(query: Query) -> tuple[Fault, ...]:
     return faults(kernel.source, kernel.language, query.problem.entry)
 
 
-def _reason(classes: Floats, query: Query) -> str:
-    ((slower, tie, faster),) = by_group(classes[None])
+def _reason(density: Distribution, query: Query) -> str:
+    slower, faster = density.cdf(_TIE_FROM), density.probability_above(_TIE_TO)
+    tie = 1.0 - slower - faster
     edits = f"such edits: {faster:.0%} faster, {tie:.0%} no change, {slower:.0%} slower"
     flaws = _faults(query)
     return f"{flaws[0].text}; {edits}" if flaws else edits

@@ -12,10 +12,9 @@ rows.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import logit
 
-from kernelcast.dataset import UNSTATED, Rows, Trial, Trials, recorded_trials
+from kernelcast.dataset import UNSTATED, Rows, Trial, recorded_trials
 from kernelcast.errors import SetupError
 from kernelcast.forecasters._experience import (
     FASTER,
@@ -34,15 +33,11 @@ from kernelcast.forecasters._experience import (
     SLOWER,
     Signs,
     design,
-    fitted,
+    others_happened,
     sign_values,
 )
-from kernelcast.forecasters._features import (
-    SearchHistory,
-    SourceFeatures,
-    candidate_digest,
-    choose_vocabulary,
-)
+from kernelcast.forecasters._features import SourceFeatures, candidate_digest, choose_vocabulary
+from kernelcast.forecasters._regression import mode
 from kernelcast.forecasters._source import (
     CLASS_EDGES,
     GROUP_OF_CLASS,
@@ -52,6 +47,7 @@ from kernelcast.forecasters._source import (
     group_scores,
     shares_at,
 )
+from kernelcast.training.examples import MANY, Examples, PoolExamples, written_trials
 from kernelcast.types import FailureKind
 
 if TYPE_CHECKING:
@@ -67,20 +63,15 @@ _VOCABULARY = 240
 _CLASSES = len(CLASS_EDGES) + 1
 _LEVELS = np.arange(1, 8) / 8.0  # quantiles kept within a class
 _WIDEST_LOG2 = 7.0
-_EARLIER = 2  # examples of a trial as if it had come earlier in its search
-_EARLIER_WEIGHT = 0.4
-_SOURCE_WEIGHT_LIMIT = 2000.0
-_HELD_OUT = 4  # parts of the sources, or of the problems of which one part calibrates
-_FEWEST_OF_A_SOURCE = 100  # examples of a source that counts as one
-_FEWEST_SOURCES = 3
+_NOT_GENUINE_WEIGHT = 0.4  # on failure
 _SHARE_WEIGHT = 5.0  # examples that the mean of all sources counts for in one source
-_WINNERS_ONLY = 200  # examples of a source without a failure: it publishes none
 _FLATTEST, _STEEPEST = 0.05, 1.5
 _LEAST_SPREAD = 0.5
 _FEWEST = 200  # examples from which trees are grown for a part
-_SIGN_PRECISION, _NO_INTERCEPT, _SIGN_STEPS = 30.0, 1e6, 10
+_SIGN_PRECISION, _NO_INTERCEPT = 30.0, 1e6
 _SCORE_PRECISION = 3.0  # of the weight of the trees' score, about 1
 _LEAST_SCALE = 1e-3
+_ORDER_PRECISION = 1.0  # of the weight of the order trees, about 0
 
 _GROWING: dict[str, Any] = {
     "num_threads": 1,
@@ -102,53 +93,9 @@ _SETTINGS: dict[str, dict[str, Any]] = {
         "num_leaves": 8,
     },
     "failure": {"objective": "binary", "learning_rate": 0.03, "num_leaves": 12},
+    "order": {"objective": "regression", "learning_rate": 0.03, "num_leaves": 12},
 }
-_ROUNDS = {"density": 120, "failure": 200}
-
-
-@dataclass(frozen=True, eq=False)
-class _Examples:
-    """Rows that the trees read; `outcome` is nan without a speedup.
-
-    `source` is where an example was published, `writer` the source and the model that wrote it.
-    `genuine` marks trials at their own place in the search.
-    """
-
-    rows: NDArray[np.float32]
-    outcome: Floats
-    failed: Flags
-    weight: Floats
-    genuine: Flags
-    group: NDArray[np.str_]
-    source: NDArray[np.str_]
-    writer: NDArray[np.str_]
-
-    @property
-    def ran(self) -> Flags:
-        """Examples with a speedup."""
-        return ~np.isnan(self.outcome)
-
-    @cached_property
-    def tells_failures(self) -> Flags:
-        """Examples of sources that publish failures too."""
-        winners = [
-            name
-            for name in np.unique(self.source)
-            if (own := self.genuine & (self.source == name)).sum() >= _WINNERS_ONLY
-            and not self.failed[own].any()
-        ]
-        return ~np.isin(self.source, winners)
-
-    def held_out(self, seed: int) -> list[Flags]:
-        """Parts on which to judge trees that are grown on the rest."""
-        rng = np.random.default_rng(seed)
-        counts = Counter(self.source[self.genuine].tolist())
-        large = sorted(name for name, count in counts.items() if count >= _FEWEST_OF_A_SOURCE)
-        if len(large) >= _FEWEST_SOURCES:
-            parts = np.array_split(rng.permutation(large), min(_HELD_OUT, len(large)))
-            return [np.isin(self.source, part) for part in parts]
-        groups = np.unique(self.group)
-        return [np.isin(self.group, rng.permutation(groups)[: len(groups) // _HELD_OUT])]
+_ROUNDS = {"density": 120, "failure": 200, "order": 300}
 
 
 def train_source_model(rows: Rows, seed: int = 0) -> SourceModel:
@@ -162,7 +109,7 @@ def train_source_model(rows: Rows, seed: int = 0) -> SourceModel:
         SetupError: No row has a kernel's text.
     """
     searches = list(recorded_trials(rows, order="shuffled", seed=seed))
-    trials = [(s.group, trial) for s in searches for trial in s.trials if _is_text(trial)]
+    trials = [(search.group, trial) for search in searches for trial in written_trials(search)]
     if not trials:
         raise SetupError("no row has a kernel's text: import rows with `kernelcast data import`")
     texts = [(group, candidate_digest(trial.query)) for group, trial in trials]
@@ -171,7 +118,9 @@ def train_source_model(rows: Rows, seed: int = 0) -> SourceModel:
     writers = {
         row: (source, f"{source}, {model}") for row, source, model in zip(*columns, strict=True)
     }
-    examples = _examples(searches, features, writers, seed)
+    pools = list(recorded_trials(rows, "reference", order="none", seed=seed))
+    examples = Examples.of(searches, pools, features, writers, seed)
+    in_pools = PoolExamples.of(pools, features, writers)
     ran = examples.genuine & examples.ran
     knots, share_below = _shapes(examples.outcome[ran])
     known, reads = set(features.vocabulary), [read for _, read in texts]
@@ -185,6 +134,8 @@ def train_source_model(rows: Rows, seed: int = 0) -> SourceModel:
         share_below=share_below,
         class_shares=tuple(usual.class_shares.tolist()),
         density_slope=unseen.density_slope(examples, usual),
+        near_log2=round(in_pools.slope_on_near(in_pools.log2_speedup), 4),
+        order_scale=_order_scale(in_pools, seed),
         failure_odds=usual.failure_odds,
         failure_signs=unseen.failure_signs(examples, usual, features.columns),
         outcome_signs=unseen.outcome_signs(examples, usual, features.columns),
@@ -193,7 +144,9 @@ def train_source_model(rows: Rows, seed: int = 0) -> SourceModel:
         usual_words=int(np.quantile([len(known & read.words.keys()) for read in reads], 0.05)),
         trained_on=", ".join(f"{name} ({count})" for name, count in sorted(sources.items())),
     )
-    trees = _grow(examples, usual, np.ones(len(examples.rows), dtype=bool), seed)
+    trees = _grow(examples, usual, seed)
+    if (order := _grow_order(in_pools, seed)) is not None:
+        trees["order"] = order
     return SourceModel(header, {name: tree.model_to_string() for name, tree in trees.items()})
 
 
@@ -214,62 +167,6 @@ def check_publishable(rows: Rows) -> None:
         )
 
 
-def _is_text(trial: Trial) -> bool:
-    """True for a written kernel; a template's configuration has no text of its own."""
-    return bool(trial.query.candidate.source) and trial.query.candidate.parameters is None
-
-
-# ---------------------------------------------------------------------------------------- examples
-
-
-def _examples(
-    searches: Sequence[Trials],
-    features: SourceFeatures,
-    writers: Mapping[str, tuple[str, str]],
-    seed: int,
-) -> _Examples:
-    """Each trial at its own place, and again as if it had come earlier in its search."""
-    rng = np.random.default_rng(seed)
-    matrices: list[NDArray[np.float32]] = []
-    columns: list[tuple[float, bool, bool, str, str, str]] = []
-    for search in searches:
-        trials = [trial for trial in search.trials if _is_text(trial)]
-        history = SearchHistory()
-        earlier: defaultdict[int, list[Trial]] = defaultdict(list)
-        for number, trial in enumerate(trials):
-            for at in rng.integers(0, number, size=_EARLIER) if number else ():
-                earlier[int(at)].append(trial)
-        for number, trial in enumerate(trials):
-            for observation in trial.news:
-                history.add(observation, trial.query.problem.entry)
-            moved = [trial, *earlier[number]]
-            queries = [
-                trial.query.model_copy(update={"candidate": other.query.candidate})
-                for other in moved
-            ]
-            matrices.append(features.matrix(queries, history).astype(np.float32))
-            for other in moved:
-                outcome = _log2_speedup(other) - trial.query.anchor_log2_speedup
-                written = (search.group, *writers[other.row_id])
-                columns.append((outcome, not other.ok, other is trial, *written))
-    outcomes, failed, genuine, group, source, writer = map(np.array, zip(*columns, strict=True))
-    weight = np.where(genuine, 1.0, _EARLIER_WEIGHT)
-    for name in np.unique(source):
-        # The thousands of similar kernels of one source must not outweigh the others.
-        own = source == name
-        if not own.all():
-            weight[own] *= min(1.0, _SOURCE_WEIGHT_LIMIT / max(float((own & genuine).sum()), 1.0))
-    rows = np.concatenate(matrices)
-    return _Examples(rows, outcomes, failed, weight, genuine, group, source, writer)
-
-
-def _log2_speedup(trial: Trial) -> float:
-    """Against the reference; nan without a time."""
-    if trial.log2_speedup is None:
-        return math.nan
-    return trial.log2_speedup + trial.query.anchor_log2_speedup
-
-
 @dataclass(frozen=True, eq=False)
 class _Usual:
     """What is usual: over all sources and writers, and in those of each example."""
@@ -281,7 +178,7 @@ class _Usual:
     failure_odds_here: Floats
 
     @classmethod
-    def of(cls, examples: _Examples) -> _Usual:
+    def of(cls, examples: Examples) -> _Usual:
         """Count outcomes by source and failures by writer."""
         ran = examples.genuine & examples.ran
         classes = _classes(examples.outcome)
@@ -291,7 +188,7 @@ class _Usual:
         }
         # A source counts by its size up to a limit.
         shares = sum(
-            (counts + 0.5) / (counts.sum() + 0.5 * _CLASSES) * min(counts.sum(), _WINNERS_ONLY)
+            (counts + 0.5) / (counts.sum() + 0.5 * _CLASSES) * min(counts.sum(), MANY)
             for counts in by_source.values()
         )
         shares = shares / shares.sum()
@@ -303,7 +200,7 @@ class _Usual:
         sizes, odds = {}, {}
         for name in np.unique(examples.writer):
             failed = examples.failed[telling & (examples.writer == name)]
-            sizes[name] = min(failed.size, _WINNERS_ONLY)
+            sizes[name] = min(failed.size, MANY)
             odds[name] = float(logit((failed.sum() + 0.5) / (failed.size + 1.0)))
         weights = np.array(list(sizes.values())) + 1e-9
         values = np.array(list(odds.values()))
@@ -321,37 +218,66 @@ class _Usual:
 
 
 def _grow(
-    examples: _Examples, usual: _Usual, used: Flags, seed: int
+    examples: Examples, usual: _Usual, seed: int, used: Flags | None = None
 ) -> dict[str, lightgbm.Booster]:
-    """Grow the trees of each name on the examples that are `used`."""
+    """Grow the trees of outcomes, on all examples or on those that are used."""
+    used = np.ones(len(examples.rows), dtype=bool) if used is None else used
+    ran, telling = used & examples.ran, used & examples.tells_failures
+    shares = np.log(usual.class_shares_here[ran])
+    # Failure depends little on the place in the search: more of the same would only overfit.
+    weight = np.where(examples.genuine, 1.0, _NOT_GENUINE_WEIGHT) * examples.weight
+    classes, odds = _classes(examples.outcome[ran]), usual.failure_odds_here[telling]
+    return {
+        "density": _trees(
+            "density", examples.rows[ran], classes, examples.weight[ran], shares, seed
+        ),
+        "failure": _trees(
+            "failure", examples.rows[telling], examples.failed[telling], weight[telling], odds, seed
+        ),
+    }
+
+
+def _grow_order(
+    pools: PoolExamples, seed: int, used: Flags | None = None
+) -> lightgbm.Booster | None:
+    """Grow the trees of the order of pools, beyond what nearness tells; None without a pool."""
+    used = np.ones(len(pools.rows), dtype=bool) if used is None else used
+    if not used.any():
+        return None
+    start = pools.slope_on_near(pools.place, used) * pools.near[used]
+    return _trees("order", pools.rows[used], pools.place[used], pools.weight[used], start, seed)
+
+
+def _trees(
+    name: str,
+    rows: NDArray[np.float32],
+    target: NDArray[Any],
+    weight: Floats,
+    start: Floats,
+    seed: int,
+) -> lightgbm.Booster:
     # Slow to import, and needed only where trees are grown.
     import lightgbm
 
-    ran, telling = used & examples.ran, used & examples.tells_failures
-    # Failure depends little on the place in the search: more of the same would only overfit.
-    failure_weight = np.where(examples.genuine, 1.0, _EARLIER_WEIGHT) * examples.weight
-    data = {
-        "density": (
-            ran,
-            _classes(examples.outcome),
-            examples.weight,
-            np.log(usual.class_shares_here),
-        ),
-        "failure": (telling, examples.failed, failure_weight, usual.failure_odds_here),
-    }
-    return {
-        name: lightgbm.train(
-            {**_GROWING, **_SETTINGS[name], "seed": seed},
-            lightgbm.Dataset(
-                examples.rows[rows],
-                target[rows].astype(np.float64),
-                weight=weight[rows],
-                init_score=start[rows],
-            ),
-            _ROUNDS[name],
-        )
-        for name, (rows, target, weight, start) in data.items()
-    }
+    data = lightgbm.Dataset(rows, target.astype(np.float64), weight=weight, init_score=start)
+    return lightgbm.train({**_GROWING, **_SETTINGS[name], "seed": seed}, data, _ROUNDS[name])
+
+
+def _order_scale(pools: PoolExamples, seed: int) -> float:
+    """Octaves for one unit of the order trees' score, for pools that they have not seen."""
+    scores = np.full(len(pools.rows), np.nan)
+    for own in pools.held_out(seed):
+        trees = _grow_order(pools, seed, ~own)
+        if trees is not None:
+            scores[own] = np.asarray(trees.predict(pools.rows[own], raw_score=True))
+    judged = ~np.isnan(scores)
+    if not judged.any():
+        return 1.0
+    slope = pools.slope_on_near(pools.log2_speedup, judged)
+    beyond = (pools.log2_speedup - slope * pools.near)[judged]
+    scores, weight = scores[judged], pools.weight[judged]
+    scale = float(weight @ (scores * beyond)) / (float(weight @ scores**2) + _ORDER_PRECISION)
+    return round(max(scale, 0.0), 4)
 
 
 def _classes(outcome: Floats) -> NDArray[np.intp]:
@@ -368,7 +294,7 @@ class _Unseen:
     failure_scores: Floats
 
     @classmethod
-    def of(cls, examples: _Examples, usual: _Usual, seed: int) -> _Unseen:
+    def of(cls, examples: Examples, usual: _Usual, seed: int) -> _Unseen:
         """Grow trees on all but one part, for each part, and ask them about it."""
         count = len(examples.rows)
         judged = np.zeros(count, dtype=bool)
@@ -377,14 +303,14 @@ class _Unseen:
             used, asked = examples.genuine & ~part, examples.genuine & part
             if min((used & examples.ran).sum(), (used & examples.tells_failures).sum()) < _FEWEST:
                 continue
-            trees = _grow(examples, usual, used, seed)
+            trees = _grow(examples, usual, seed, used)
             rows = examples.rows[asked]
             class_scores[asked] = np.asarray(trees["density"].predict(rows, raw_score=True))
             failure_scores[asked] = np.asarray(trees["failure"].predict(rows, raw_score=True))
             judged |= asked
         return cls(judged, class_scores, failure_scores)
 
-    def density_slope(self, examples: _Examples, usual: _Usual) -> float:
+    def density_slope(self, examples: Examples, usual: _Usual) -> float:
         """The factor on the scores of the classes under which the outcomes are likeliest."""
         ran = self.judged & examples.ran
         if not ran.any():
@@ -399,14 +325,14 @@ class _Unseen:
         best = minimize_scalar(loss, bounds=(_FLATTEST, _STEEPEST), method="bounded")
         return round(float(best.x), 4)
 
-    def failure_signs(self, examples: _Examples, usual: _Usual, columns: Sequence[str]) -> Signs:
+    def failure_signs(self, examples: Examples, usual: _Usual, columns: Sequence[str]) -> Signs:
         """The regression of failure, beyond what is usual of the writer."""
         judged = self.judged & examples.tells_failures
         odds = usual.failure_odds_here[judged][:, None]
         scores, failed = self.failure_scores[judged][:, None], examples.failed[judged]
         return _signs(SIGNS_OF_FAILURE, columns, examples.rows[judged], scores, odds, failed)
 
-    def outcome_signs(self, examples: _Examples, usual: _Usual, columns: Sequence[str]) -> Signs:
+    def outcome_signs(self, examples: Examples, usual: _Usual, columns: Sequence[str]) -> Signs:
         """The regression of slower and faster against a tie; its intercepts are the usual ones."""
         judged = self.judged & examples.ran
         group = GROUP_OF_CLASS[_classes(examples.outcome[judged])]
@@ -441,7 +367,8 @@ def _signs(
     start[:, 1 : 1 + scores.shape[1]] = np.eye(scores.shape[1])
     # A fault of a text is believed before any example shows that it is one.
     start[0, 1 + scores.shape[1] :] = [name.startswith(FAULTY) for name in names]
-    weights = fitted(matrix, outcomes.astype(np.intp), odds, start, precision, _SIGN_STEPS)
+    happened = others_happened(outcomes.astype(np.intp), len(start))
+    weights = mode(matrix, happened, start, precision, offsets=odds)
     return Signs(
         columns=tuple(names),
         centres=_rounded(centres),
