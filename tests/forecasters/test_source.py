@@ -127,6 +127,17 @@ def test_a_pool_is_put_in_order_in_both_directions_while_nothing_is_measured(
         assert together.distribution.mean() == pytest.approx(alone.distribution.mean())
 
 
+def test_a_strange_kernel_of_a_pool_has_the_forecast_of_any_kernel() -> None:
+    words = "\n".join(filter(str.isidentifier, SourceModel.load().header.vocabulary))
+    usual = [Kernel(id=name, language="cuda", source=f"{words} {name}") for name in ("a", "b")]
+    strange = make_query(text("def run(x):\n    return unheard_of(x)\n"))
+    forecaster = SourceForecaster()
+    *_, among_others = forecaster.forecast([*map(make_query, usual), strange])
+    (alone,) = forecaster.forecast([strange])
+    assert among_others.is_prior
+    assert among_others.distribution == alone.distribution
+
+
 def test_earlier_runs_of_a_careless_writer_are_remembered() -> None:
     broken = [failed(text(f"{FASTER}\nz = {n}\n")) for n in range(8)]
     written = tuple(each.model_copy(update={"writer": "careless"}) for each in broken)

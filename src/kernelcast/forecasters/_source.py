@@ -305,7 +305,7 @@ class SourceForecaster:
         if order is not None:
             # Before any measurement, a text tells its place among others, and nothing of its own.
             classes = np.broadcast_to(classes.mean(axis=0), classes.shape)
-            doubt = np.full_like(doubt, doubt.mean())
+            doubt = np.where(familiar, doubt.mean(), 1.0)
         usual = self._experience.class_shares(len(self._history.measured))
         classes = classes * (1.0 - doubt[:, None]) + doubt[:, None] * usual
         densities = map(self._model.density, classes)
