@@ -156,6 +156,7 @@ FIGURES = (
         Figure("search_replay", f"conformal/{target}/rate", at_most=f"conformal/{target}/allowed")
         for target in ("0.01", "0.05", "0.1")
     ),
+    Figure("search_replay", "tuner/50"),
     *(
         Figure("search_replay", f"strategies/{name}/with/100")
         for name in ("puct", "greedy", "islands", "best_of_n")

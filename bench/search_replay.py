@@ -3,13 +3,14 @@
 Run: python bench/search_replay.py [--quick] [--seeds 24] [--jobs 2] [--out FILE]
 Recorded tuner spaces are searched through the one loop with 100 measurements; seeds take the spaces
 by turns, all arms the same. Each strategy runs twice: measuring whatever it is proposed, and
-choosing by forecasts (`selective`). A score is best recorded time / best found time after 25, 50
-and 100 measurements, the mean over seeds. The policy `conformal` is given targets for the share of
-candidates turned away unmeasured that would have been a new best; the recording knows which were. A
-target is held if the observed rate is no higher than what a binomial of the target's rate stays
-below with 95%. A target of 1% takes 99 audits before anything may be turned away at all, so that
-arm makes 250 measurements. What the bound costs is told by how many measurements `selective` needs
-to find as much. The last line is one JSON object.
+choosing by forecasts (`selective`). Beside them is the proposer `tuner`, the default. A score is
+best recorded time / best found time after 25, 50 and 100 measurements, the mean over seeds. The
+policy `conformal` is given targets for the share of candidates turned away unmeasured that would
+have been a new best; the recording knows which were. A target is held if the observed rate is no
+higher than what a binomial of the target's rate stays below with 95%. A target of 1% takes 99
+audits before anything may be turned away at all, so that arm makes 250 measurements. What the bound
+costs is told by how many measurements `selective` needs to find as much. The last line is one JSON
+object.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from kernelcast.judge.replaying import Arm, Replayed, replay_space
 from kernelcast.processes import workers
 from kernelcast.proposers.pool import PoolProposer
 from kernelcast.proposers.template import configured_kernel
+from kernelcast.proposers.tuner import TunerProposer
 from kernelcast.run import Run
 from kernelcast.store import Store
 from recalibration import recording_of
@@ -45,7 +47,7 @@ STRATEGIES = ("puct", "greedy", "islands", "best_of_n")
 TARGETS = (0.01, 0.05, 0.10)
 BUDGETS = (25, 50, 100)
 LONG = 250  # measurements of the arm with the tightest target
-USUAL = "puct/selective"
+USUAL, TUNER = "puct/selective", "tuner"
 CONFIDENCE = 0.95
 # Different problems and vendors; large, so that a search does not see all of a space.
 SPACES = (
@@ -76,12 +78,13 @@ def arm_of(name: str, policy: ComponentSpec, strategy: str = "puct") -> Arm:
 
 
 def arms() -> list[Arm]:
-    """Every strategy with and without forecasts, then the bound at each target."""
+    """Every strategy with and without forecasts, the tuner, then the bound at each target."""
     found = [
         arm_of(f"{strategy}/{policy}", ComponentSpec(name=policy), strategy)
         for strategy in STRATEGIES
         for policy in ("measure_all", "selective")
     ]
+    found.append(arm_of(TUNER, ComponentSpec(name="measure_all")))
     found += [
         arm_of(
             f"conformal/{each:g}", ComponentSpec(name="conformal", options={"miss_target": each})
@@ -126,7 +129,9 @@ def run_space(
                     arm,
                     measurements=longest if tightest else measurements,
                     seed=seed,
-                    proposer=pool,
+                    proposer=TunerProposer(configurations=recording.configurations)
+                    if arm.name == TUNER
+                    else pool,
                 )
             )
             missed[arm.name].append(missed_winners(store.open_run("run"), recording))
@@ -229,6 +234,7 @@ def summary(
             }
             for strategy in STRATEGIES
         },
+        "tuner": scores(TUNER),
         "conformal": conformal,
         "targets_held": sum(each["held"] for each in conformal.values()),
         "of_these_vacuous": sum(each["vacuous"] for each in conformal.values()),
@@ -275,6 +281,7 @@ def main() -> None:
     result = summary(replayed, missed)
     for strategy, each in result["strategies"].items():
         print(f"{strategy:10} without {each['without']}  with {each['with']}")
+    print(f"{TUNER:10} {result['tuner']}")
     for target, each in result["conformal"].items():
         print(
             f"conformal {target}: missed {each['missed']} of {each['turned_away']} turned away "

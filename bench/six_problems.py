@@ -1,8 +1,8 @@
 """Search each bundled problem with 60 measurements; measure what was found once more.
 
-For each problem the default search (selective policy, trees, PUCT, templates) runs on this
-machine's CPU; then its best kernel is measured again in a fresh backend with a fresh seed, in pairs
-against the naive seed kernel. Reported is that last ratio, never the one the search picked by.
+For each problem the default search (proposer `tuner`) runs on this machine's CPU; then its best
+kernel is measured again in a fresh backend with a fresh seed, in pairs against the naive seed
+kernel. Reported is that last ratio, never the one the search picked by.
 
     python bench/six_problems.py [--quick] [--only NAME] [--measurements 60] [--seed 0]
 """
@@ -42,7 +42,9 @@ def main() -> None:
         for name in names:
             began = time.monotonic()
             problem = load_problem(name)
-            search = Search(problem, Parts.build({}), store, spec=RunSpec(seed=arguments.seed))
+            search = Search(
+                problem, Parts.build({}, problem), store, spec=RunSpec(seed=arguments.seed)
+            )
             result = search.run(Budget(measurements=measurements))
             again = backend.measure(problem, result.kernel, secrets.randbits(48))
             timing = again.timing

@@ -123,9 +123,9 @@ def _scores(answers: Sequence[Answer]) -> dict[str, Any]:
 def _order(answers: Sequence[Answer]) -> dict[str, Any]:
     """Return how well pools are ordered: rank correlation, and what the first kernel reaches."""
     tops = pool_tops(answers)
-    names = {"top": "pool_top", "random": "pool_random", "pools": "pools"}
     correlation = evaluate(answers).scores["spearman"].value
-    return {"spearman": correlation, **{name: tops[key] for key, name in names.items()}}
+    reached = {f"pool_{name}": share for name, share in tops.items() if name != "pools"}
+    return {"spearman": correlation, **reached, "pools": tops["pools"]}
 
 
 def _priors(answers: Sequence[Answer]) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kernelcast.certainty import consult
 from kernelcast.dataset.trials import Trial, Trials
 from kernelcast.distribution import Distribution
+from kernelcast.errors import SetupError
 from kernelcast.events import Forecasted, RunSpec
 from kernelcast.farm.local import LocalFarm
 from kernelcast.forecasters.cascade import CascadeForecaster
@@ -191,6 +192,20 @@ def test_both_directions_are_asked_if_neither_kernel_was_measured() -> None:
     assert there.usage.input_tokens == 14
     (measured,) = consult(Partial(), [pair.swapped().model_copy(update={"anchor_measured": True})])
     assert measured.distribution.mean() == pytest.approx(3.0, abs=0.01)
+
+
+class Silent(RooflineForecaster):
+    """Does not answer the last query."""
+
+    def forecast(self, queries: Sequence[Query]) -> list[Forecast]:
+        return super().forecast(queries)[:-1]
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_forecaster_that_leaves_a_query_out_is_refused(measured: bool) -> None:
+    pair = query(OTHER).model_copy(update={"anchor_measured": measured})
+    with pytest.raises(SetupError, match="'roofline' answered 1 of 2 queries"):
+        consult(Silent(), [pair, pair])
 
 
 @given(st.lists(st.floats(-4, 4), min_size=2, max_size=2))

@@ -188,12 +188,19 @@ def test_a_wrong_arm_is_refused_before_another_one_has_run(tmp_path: Path) -> No
     assert not Path("compared").exists()
 
 
-def test_what_a_tuner_proposes_is_measured_unless_a_policy_is_named() -> None:
+def test_a_template_is_tuned_unless_a_part_that_chooses_is_named() -> None:
     softmax = load_problem("softmax")
+    written = softmax.model_copy(update={"template": None})
 
-    def policy(**settings: str) -> str:
-        return read_run(settings, problem=softmax).spec.components["policy"].name
+    def chosen(problem: Problem = softmax, **settings: Any) -> tuple[str, str]:
+        dotted = {key.replace("__", "."): value for key, value in settings.items()}
+        components = read_run(dotted, problem=problem).spec.components
+        return components["proposer"].name, components["policy"].name
 
-    assert policy() == "selective"
-    assert policy(proposer="tuner") == "measure_all"
-    assert policy(proposer="tuner", policy="top_k") == "top_k"
+    assert chosen() == chosen(seed=3) == ("tuner", "measure_all")
+    assert chosen(proposer="tuner", forecaster="roofline") == ("tuner", "measure_all")
+    assert chosen(proposer="tuner", policy="top_k") == ("tuner", "top_k")
+    for part in ({"policy__audit_share": 0.2}, {"forecaster": "roofline"}, {"strategy": "greedy"}):
+        assert chosen(**part) == ("template", "selective")
+    assert chosen(policy="measure_all") == ("template", "measure_all")
+    assert chosen(problem=written) == ("template", "selective")

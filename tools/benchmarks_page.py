@@ -317,11 +317,11 @@ def _search_replay(result: Any) -> dict[str, Any]:
         "choose by forecasts (`selective`)": scores.format("with"),
     }
     bounds = [
-        {
+        arm
+        | {
             "policy": f"`conformal`, {float(target):.0%}",
             "held": "held" if arm["held"] else "**missed**",
             "needs": arm["selective_needs"][100] or "more than 100",
-            **arm,
         }
         for target, arm in result["conformal"].items()
     ]
@@ -439,8 +439,10 @@ def _track_l_sources(result: Any) -> dict[str, Any]:
         "source": "{name}",
         "pools": "{pools}",
         "rank correlation": "{spearman:.2f}",
-        "first kernel reaches": "{pool_top:.2f}",
-        "random kernel": "{pool_random:.2f}",
+        "first kernel reaches": "{pool_top_with_failures:.2f}",
+        "random kernel": "{pool_random_with_failures:.2f}",
+        "first that runs": "{pool_top:.2f}",
+        "random that runs": "{pool_random:.2f}",
     }
     return {"table": _table(columns, rows), "order": _table(order, pools)}
 

@@ -43,9 +43,9 @@ _LIMITS = """\
   its forecast of a source made of unknown words is that of any kernel, and says so.
 - With nothing measured it knows neither how often this writer fails nor how fast the reference is:
   the tables above are then close to a coin and worse than the source's own prior. The order of a
-  pool is then little better than chance, and worse where kernels that are feared to fail are the
-  faster ones: measure a few kernels first, or train a model on your own rows (`kernelcast train`),
-  whose order carries (bench/track_s.py).
+  pool is then better than chance where kernels are edits of each other, and worse where kernels
+  that are feared to fail are the faster ones: measure a few kernels first, or train a model on your
+  own rows (`kernelcast train`), whose order carries (bench/track_s.py).
 - Its trees carry little from source to source: the weight that they keep was learnt on sources that
   they had not seen. Most of what it knows in a search comes from that search and from the store.
 - Two of its sources publish winners only; they teach it nothing about failure.

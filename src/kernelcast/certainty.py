@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from kernelcast.canonical import canonical_source
 from kernelcast.distribution import Distribution
+from kernelcast.errors import SetupError
 from kernelcast.protocols import Forecaster
 from kernelcast.types import SMALLEST_CLAIM_LOG2, Forecast, Query, Usage
 
@@ -40,12 +41,13 @@ def consult(forecaster: Forecaster, queries: Sequence[Query]) -> list[Forecast]:
 def _both_ways(forecaster: Forecaster, queries: Sequence[Query]) -> list[Forecast]:
     """Ask about each pair, in both directions if neither kernel was measured."""
     answers = _ask(forecaster, queries)
-    pairs = [query.swapped() for query in queries if not query.anchor_measured]
-    opposites = iter(_ask(forecaster, pairs))
-    return [
-        answer if query.anchor_measured else _coherent(answer, next(opposites))
-        for query, answer in zip(queries, answers, strict=True)
-    ]
+    places = [at for at, query in enumerate(queries) if not query.anchor_measured]
+    opposites = _ask(forecaster, [queries[at].swapped() for at in places])
+    # Each pair of answers is dropped as soon as it is mixed: thousands of densities are large.
+    while places:
+        at = places.pop()
+        answers[at] = _coherent(answers[at], opposites.pop())
+    return answers
 
 
 def _ask(forecaster: Forecaster, queries: Sequence[Query]) -> list[Forecast]:
@@ -54,7 +56,13 @@ def _ask(forecaster: Forecaster, queries: Sequence[Query]) -> list[Forecast]:
         query if query.anchor_measured else query.model_copy(update={"anchor_measured": True})
         for query in queries
     ]
-    return forecaster.forecast(asked) if asked else []
+    answers = [*forecaster.forecast(asked)] if asked else []
+    if len(answers) != len(asked):
+        raise SetupError(
+            f"the forecaster {forecaster.name!r} answered {len(answers)} of {len(asked)} queries; "
+            "its forecast() must return one forecast per query, in order"
+        )
+    return answers
 
 
 def _coherent(answer: Forecast, opposite: Forecast) -> Forecast:

@@ -20,7 +20,7 @@ from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec, RunSpec
 from kernelcast.problems import load_problem
 from kernelcast.protocols import Farm, Forecaster, Policy, Proposer, Strategy
-from kernelcast.types import Budget, Language, Problem
+from kernelcast.types import Budget, Problem
 
 DEFAULT_PARTS: Mapping[plugins.Kind, str] = {
     "proposer": "template",
@@ -29,6 +29,8 @@ DEFAULT_PARTS: Mapping[plugins.Kind, str] = {
     "strategy": "puct",
     "farm": "local",
 }
+_TUNED: Mapping[plugins.Kind, str] = {"proposer": "tuner", "policy": "measure_all"}
+_CHOOSING = ("proposer", "forecaster", "policy", "strategy")
 KINDS: tuple[plugins.Kind, ...] = get_args(plugins.Kind)
 _RUN_KEYS = ("seed", "inspect", "reuse")
 _GPU_BACKENDS = frozenset({"cuda", "triton"})
@@ -48,13 +50,12 @@ class Parts:
     farm: Farm
 
     @classmethod
-    def build(cls, components: Mapping[str, ComponentSpec], language: Language = "cpp") -> Parts:
+    def build(cls, components: Mapping[str, ComponentSpec], problem: Problem) -> Parts:
         """Build the parts that a spec names, and the default of those that it leaves out.
 
-        The default backend has the name of the problem's `language`. The farm builds it, where the
-        device is.
+        The farm builds the backend, where the device is.
         """
-        defaults = {**DEFAULT_PARTS, "backend": language}
+        defaults = default_parts(problem, {kind: spec.name for kind, spec in components.items()})
 
         def spec(kind: plugins.Kind) -> ComponentSpec:
             return components.get(kind, ComponentSpec(name=defaults[kind]))
@@ -69,6 +70,21 @@ class Parts:
             strategy=part("strategy"),
             farm=part("farm", backend=spec("backend")),
         )
+
+
+def default_parts(problem: Problem, stated: Mapping[str, str | None]) -> dict[plugins.Kind, str]:
+    """Return the names of the parts that a run has if it does not name them.
+
+    A problem with a template is tuned if no part that chooses is stated: the proposer chooses, and
+    all that it proposes is measured. The backend has the name of the problem's language.
+
+    Args:
+        problem: The problem of the run.
+        stated: Names of the parts that are stated, by kind; None where only options are.
+    """
+    chosen = not stated.keys().isdisjoint(_CHOOSING)
+    tunes = stated.get("proposer") == "tuner" or (problem.template is not None and not chosen)
+    return {**DEFAULT_PARTS, "backend": problem.language, **(_TUNED if tunes else {})}
 
 
 @dataclass(frozen=True)
@@ -112,17 +128,20 @@ def read_run(
         where = f"{config}: " if config else ""
         raise SetupError(f'{where}name a problem, for example: problem = "softmax"')
     problem = problem or load_problem(merged["problem"])
-    defaults = {**DEFAULT_PARTS, "backend": problem.language}
-    if {**file.get("proposer", {}), **tables.get("proposer", {})}.get("name") == "tuner":
-        defaults["policy"] = "measure_all"  # the proposer has chosen already
+    stated: dict[str, str | None] = {
+        kind: {**file.get(kind, {}), **tables.get(kind, {})}.get("name")
+        for kind in KINDS
+        if kind in merged
+    }
+    defaults = default_parts(problem, stated)
     components = {
         kind: part_spec(kind, tables.get(kind, {}), model, {"name": default, **file.get(kind, {})})
         for kind, default in defaults.items()
     }
     # A GPU's compilers and emulator leave the device alone. On a CPU they would disturb its times.
-    stated = {"inspect": components["backend"].name in _GPU_BACKENDS} | merged
+    values = {"inspect": components["backend"].name in _GPU_BACKENDS} | merged
     try:
-        spec = RunSpec(components=components, **{k: stated[k] for k in _RUN_KEYS if k in stated})
+        spec = RunSpec(components=components, **{k: values[k] for k in _RUN_KEYS if k in values})
     except ValidationError as error:
         raise SetupError(_first_error(error)) from error
     budget = read_budget({"budget": merged.get("budget", {})})

@@ -81,6 +81,9 @@ class Following(Protocol):
     def admit(self, kernels: Sequence[Kernel]) -> None:
         """Hear which kernels became candidates, in order; each is passed exactly once."""
 
+    def refute(self, kernel: Kernel) -> None:
+        """Hear of a candidate that inspection found to fail: it is never measured."""
+
     def learn(self, observations: Sequence[Observation]) -> None:
         """Learn from measurements, in the order they were made; each is passed exactly once."""
 

@@ -101,7 +101,7 @@ class Search:
         file = read_run({}, config=path)
         search = cls(
             file.problem,
-            Parts.build(file.spec.components, file.problem.language),
+            Parts.build(file.spec.components, file.problem),
             Store.open(file.store or DEFAULT_STORE),
             spec=file.spec,
             name=file.name,
@@ -140,7 +140,7 @@ class Search:
         run.hold()
         search = cls(
             started.problem,
-            parts or Parts.build(started.spec.components, started.problem.language),
+            parts or Parts.build(started.spec.components, started.problem),
             store,
             spec=started.spec,
             name=name,

@@ -292,6 +292,8 @@ class Thinking:
                 decision = types.Decision(action="drop", score=0.0, reason=compiled.verdict)
                 batch.append(events.Decided(kernel_id=key, decision=decision))
                 del answers[key]
+                if isinstance(self._parts.proposer, Following):
+                    self._parts.proposer.refute(self._journal.kernel(key))
         if self._parts.forecaster.refreshes:
             # Only the forecast that is decided upon becomes an event: the others are soon replaced.
             self._fresh |= answers
@@ -365,8 +367,11 @@ class Thinking:
         observations: list[types.Observation] = []
         follower = self._parts.proposer if isinstance(self._parts.proposer, Following) else None
         for event in self._journal.log.events():
-            if follower is not None and isinstance(event, events.Proposed) and not event.duplicate:
-                follower.admit([self._journal.kernel(event.kernel_id)])
+            if follower is not None:
+                if isinstance(event, events.Proposed) and not event.duplicate:
+                    follower.admit([self._journal.kernel(event.kernel_id)])
+                elif isinstance(event, events.Inspected) and event.evidence.failure is not None:
+                    follower.refute(self._journal.kernel(event.kernel_id))
             if isinstance(event, events.Measured) and event.purpose != "reference":
                 kernel = self._journal.kernel(event.measurement.kernel_id)
                 if event.measurement.device_id == here:

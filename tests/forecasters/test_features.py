@@ -56,6 +56,13 @@ def asked(candidate: Kernel, anchor: Kernel, anchor_log2: float = 0.0) -> Query:
     return query.model_copy(update={"anchor": anchor})
 
 
+@pytest.mark.parametrize("number", ["1e999", "0x" + "f" * 400, "9" * 400, "1" + "0" * 400 + "u"])
+@pytest.mark.parametrize("language", ["triton", "cuda"])
+def test_a_number_beyond_all_floats_is_finite(number: str, language: str) -> None:
+    static = FEATURES.static(digest(f"x = {number};\n", language, "run"))
+    assert not np.isinf(static).any()
+
+
 def seen(kernel: Kernel, log2_speedup: float | None) -> Observation:
     failure = Failure(kind=FailureKind.WRONG_RESULT, message="")
     timing = Timing(

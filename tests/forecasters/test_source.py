@@ -114,7 +114,7 @@ def test_a_pool_is_put_in_order_in_both_directions_while_nothing_is_measured(
     monkeypatch.setattr(SourceForecaster, "_is_familiar", lambda *_: True)
     monkeypatch.setattr(SourceForecaster, "_doubt", lambda _, queries, __: np.zeros(len(queries)))
     queries = [make_query(text(f"{FASTER}\ny = {n}\n" * n)) for n in range(1, 5)]
-    order = SourceModel.load().order(queries)
+    order, _ = SourceModel.load().order(queries)
     assert np.ptp(order) > 0.0
     for asked, expected in ((queries, order), ([q.swapped() for q in queries], -order)):
         forecaster = SourceForecaster()
@@ -136,6 +136,23 @@ def test_a_strange_kernel_of_a_pool_has_the_forecast_of_any_kernel() -> None:
     (alone,) = forecaster.forecast([strange])
     assert among_others.is_prior
     assert among_others.distribution == alone.distribution
+
+
+def test_a_strange_kernel_to_which_its_pool_comes_back_is_moved_ahead_and_not_narrowed() -> None:
+    body = "def run(x):\n" + "    x = unheard_of(x, [x])\n" * 30
+    edits = [text(f"{body}    return x + {n}\n") for n in range(3)]
+    others = [text(f"def run(x):\n    return {operator.join('xxxx')}\n") for operator in "+*@|"]
+    forecaster = SourceForecaster()
+    queries = [make_query(kernel) for kernel in (*edits, *others)]
+    forecasts = forecaster.forecast(queries)
+    (alone,) = forecaster.forecast(queries[:1])
+    assert all(forecast.is_prior for forecast in forecasts)
+    moves = [each.distribution.mean() - alone.distribution.mean() for each in forecasts]
+    assert min(moves[:3]) > 0.01
+    assert max(moves[3:]) < min(moves[:3])
+    assert min(moves) > -1e-9
+    for forecast in forecasts:
+        assert forecast.distribution.std() == pytest.approx(alone.distribution.std())
 
 
 def test_earlier_runs_of_a_careless_writer_are_remembered() -> None:

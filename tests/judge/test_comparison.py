@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelcast.errors import SetupError
-from kernelcast.events import ComponentSpec, Measured
+from kernelcast.events import ComponentSpec, Measured, RunSpec
 from kernelcast.farm.local import LocalFarm
 from kernelcast.judge.comparison import TIE_LOG2, Comparison, Cost, Outcome, Paired, Plan, run_plan
+from kernelcast.parts import Parts
 from kernelcast.search import INTERRUPTED, Search
 from kernelcast.store import Store
 from kernelcast.testing import (
@@ -102,6 +104,18 @@ def test_arms_share_proposals_and_noise_and_each_pays(store: Store) -> None:
         assert outcome.improvements[-1][1] == pytest.approx(outcome.log2_speedup)
     first = {seed: told(store, found.of("top_k")[seed])[REFERENCE] for seed in found.seeds}
     assert first[0] != first[1]  # noise is not shared across seeds
+
+
+def test_a_proposer_that_follows_its_run_learns_in_a_comparison(store: Store) -> None:
+    problem = synthetic_problem()
+    arms = {name: {"proposer": ComponentSpec(name=name)} for name in ("tuner", "template")}
+    plan = Plan(problem=problem, arms=arms, seeds=1, measurements=12)
+    tuned = run_plan(plan, LocalFarm(SyntheticBackend()), store).of("tuner")[0]
+    parts = replace(Parts.build({}, problem), farm=LocalFarm(SyntheticBackend()))
+    alone = Search(problem, parts, store, spec=RunSpec(reuse=False), name="alone")
+    alone.run(Budget(measurements=12))
+    in_comparison = store.open_run(tuned.run).state.archive.keys()
+    assert in_comparison == store.open_run("alone").state.archive.keys()
 
 
 REFERENCE = ("reference", make_kernel(synthetic_problem().seed_source).id)

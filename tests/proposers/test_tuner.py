@@ -26,7 +26,7 @@ from kernelcast.testing import (
     make_request,
     synthetic_problem,
 )
-from kernelcast.types import Budget
+from kernelcast.types import Budget, Evidence, Failure, FailureKind, Kernel, Problem
 
 
 class TestTunerProposer(ProposerContract):
@@ -34,8 +34,19 @@ class TestTunerProposer(ProposerContract):
         return TunerProposer()
 
 
-def parts() -> Parts:
-    farm = LocalFarm(SyntheticBackend())
+class Strict(SyntheticBackend):
+    """Compiles no kernel whose `A` is 4 or more."""
+
+    def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
+        evidence = super().inspect(problem, kernel)
+        if kernel.parameters is None or int(kernel.parameters["A"]) < 4:
+            return evidence
+        failure = Failure(kind=FailureKind.COMPILE_ERROR, message="too much shared memory")
+        return evidence.model_copy(update={"failure": failure})
+
+
+def parts(backend: SyntheticBackend | None = None) -> Parts:
+    farm = LocalFarm(backend or SyntheticBackend())
     return Parts(TunerProposer(), RooflineForecaster(), MeasureAll(), Puct(), farm)
 
 
@@ -69,10 +80,27 @@ def test_what_became_a_candidate_is_not_proposed_again() -> None:
     assert proposer.propose(fruitless).kernels == proposer.propose(request).kernels[1:]
 
 
-def test_a_resumed_search_goes_on_as_one_that_was_not_disturbed(tmp_path: Path) -> None:
-    spec = RunSpec(seed=3, reuse=False)
+def test_what_does_not_compile_is_learnt_without_a_measurement(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "s.db") as store:
+        spec = RunSpec(seed=3, reuse=False, inspect=True)
+        search = Search(synthetic_problem(), parts(Strict()), store, spec=spec, name="run")
+        search.run(Budget(measurements=24))
+        proposed = [search.log.kernel(key) for kind, key in story(search) if kind == "proposed"]
+    refuted = [int((kernel.parameters or {})["A"]) >= 4 for kernel in proposed]
+    # Half of the space does not compile. The tuner sees it after some tries.
+    assert any(refuted)
+    assert sum(refuted[12:]) <= 0.2 * len(refuted[12:])
+
+
+@pytest.mark.parametrize(
+    ("make", "inspects"), [(SyntheticBackend, False), (Strict, True)], ids=["plain", "inspecting"]
+)
+def test_a_resumed_search_goes_on_as_one_that_was_not_disturbed(
+    make: type[SyntheticBackend], inspects: bool, tmp_path: Path
+) -> None:
+    spec = RunSpec(seed=3, reuse=False, inspect=inspects)
     with Store.open(tmp_path / "unbroken.db") as store:
-        unbroken = Search(synthetic_problem(), parts(), store, spec=spec, name="run")
+        unbroken = Search(synthetic_problem(), parts(make()), store, spec=spec, name="run")
         unbroken.run(Budget(measurements=16))
         expected = story(unbroken)
         tried = [
@@ -82,16 +110,16 @@ def test_a_resumed_search_goes_on_as_one_that_was_not_disturbed(tmp_path: Path) 
         ]
         assert len(set(tried)) == 16
     with Store.open(tmp_path / "broken.db") as store:
-        broken = Search(synthetic_problem(), parts(), store, spec=spec, name="run")
+        broken = Search(synthetic_problem(), parts(make()), store, spec=spec, name="run")
         broken.begin(Budget(measurements=16))
-        backend = SyntheticBackend()
+        backend = make()
         for _ in range(9):
             job = broken.ask()
             assert job is not None
             broken.tell(job, backend.measure(broken.problem, job.kernel, job.seed, job.effort))
         broken.ask()  # in flight when the process ends
     with Store.open(tmp_path / "broken.db") as store:
-        resumed = Search.resume(store, "run", parts=parts())
+        resumed = Search.resume(store, "run", parts=parts(make()))
         resumed.run(Budget(measurements=16))
         assert story(resumed) == expected
 

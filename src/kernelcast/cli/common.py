@@ -93,14 +93,14 @@ store_option = option(
     envvar="KERNELCAST_STORE",
 )
 _PARTS: Mapping[Kind, str] = {
-    "policy": "What is measured.",
-    "strategy": "What becomes a parent.",
-    "forecaster": "What predicts.",
-    "proposer": "What writes kernels.",
+    "policy": "What is measured.  [default: {}; measure_all with the proposer tuner]",
+    "strategy": "What becomes a parent.  [default: {}]",
+    "forecaster": "What predicts.  [default: {}]",
+    "proposer": "What writes kernels.  [default: tuner; {} if another part is named]",
 }
 part_options = _options(
     *(
-        option(f"--{kind} {kind}__name", f"{text}  [default: {DEFAULT_PARTS[kind]}]")
+        option(f"--{kind} {kind}__name", text.format(DEFAULT_PARTS[kind]))
         for kind, text in _PARTS.items()
     )
 )

@@ -119,7 +119,7 @@ def demo(
         _print_recorded(curves)
 
     until = max(began + _LIVE_UNTIL_S, time.monotonic() + _LEAST_LIVE_S)
-    parts = Parts.build(run.spec.components, run.problem.language)
+    parts = Parts.build(run.spec.components, run.problem)
     with Store.open(out / "runs.db") as store:
         search = Search(run.problem, parts, store, spec=run.spec)
         live = _Live(search, until)

@@ -228,7 +228,7 @@ def _measure(
     ]
     if not wanted:
         raise SetupError("nothing is measured: no kernel of the pool is worth it, see why above")
-    built = Parts.build(spec.components, pool.problem.language)
+    built = Parts.build(spec.components, pool.problem)
     parts = replace(built, proposer=PoolProposer(wanted, ordered=True))
     with Store.open(store) as opened:
         live = Search(pool.problem, parts, opened, spec=spec)

@@ -129,7 +129,7 @@ def search(
     if budget.measurements == 0 or budget.candidates == 0:
         OUT.print("Nothing to do: the budget allows no measurement. Give -n 1 or more.")
         return
-    parts = Parts.build(run.spec.components, run.problem.language)
+    parts = Parts.build(run.spec.components, run.problem)
     with Store.open(store if is_given("store") else run.store or store) as opened:
         live = Search(run.problem, parts, opened, spec=run.spec, name=name or run.name)
         title = f"{run.problem.name} ({live.name})"

@@ -174,9 +174,12 @@ def _macro_tokens(token: Token) -> Sequence[Token]:
 def _value(text: str) -> float:
     try:
         plain = text.lower().replace("_", "").replace("'", "")
-        return float(int(plain, 0)) if plain.startswith("0x") else float(plain.rstrip("ful"))
+        value = float(int(plain, 0)) if plain.startswith("0x") else float(plain.rstrip("ful"))
+    except OverflowError:
+        value = math.inf
     except ValueError:
-        return 0.0
+        value = 0.0
+    return min(value, sys.float_info.max)
 
 
 def _joined_pairs(texts: Sequence[str]) -> Counter[str]:

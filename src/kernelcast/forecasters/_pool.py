@@ -74,7 +74,7 @@ class Pool:
         """
         digests = tuple(self.digests.values())
         blocks = [digests[at : at + ROWS_AT_ONCE] for at in range(0, len(digests), ROWS_AT_ONCE)]
-        total, known = np.zeros(len(features.static_columns)), np.zeros(())
+        total = known = np.zeros(len(features.static_columns))
         for block in blocks:
             static = np.stack([features.static(read) for read in block])
             total = total + np.nansum(static, axis=0)

@@ -35,7 +35,6 @@ from kernelcast.forecasters._pool import Pool
 from kernelcast.types import (
     FailureKind,
     Forecast,
-    Kernel,
     Observation,
     PastRun,
     Query,
@@ -172,26 +171,27 @@ class SourceModel:
         """Log odds of failure beyond those of the writer's other kernels."""
         return self._scores("failure", rows)
 
-    def order(self, queries: Sequence[Query]) -> Floats:
-        """Log2 speedup of each candidate over its anchor, beyond the mean of the queries."""
+    def order(self, queries: Sequence[Query]) -> tuple[Floats, Floats]:
+        """Log2 speedup of each candidate over its anchor, beyond the mean of the queries.
+
+        Once by all that is seen of the pool, and once by the number of near others alone.
+        """
         pool = Pool.of(queries)
         if not pool.digests:
-            return np.zeros(len(queries))
+            return np.zeros(len(queries)), np.zeros(len(queries))
         scores = np.concatenate([self._order_scores(rows) for rows in pool.rows(self.features)])
-        unknown = float(scores.mean())
-
-        def score(kernel: Kernel) -> float:
-            place = pool.place(kernel)
-            return unknown if place < 0 else float(scores[place])
-
-        gaps = np.array([score(query.candidate) - score(query.anchor) for query in queries])
-        return np.asarray(gaps - gaps.mean())
+        scores = np.vstack((scores, scores.mean(axis=0)))  # the last is that of no text
+        candidates = scores[[pool.place(query.candidate) for query in queries]]
+        gaps = candidates - scores[[pool.place(query.anchor) for query in queries]]
+        whole, near = (gaps - gaps.mean(axis=0)).T
+        return whole, near
 
     def _order_scores(self, rows: Floats) -> Floats:
-        scores = np.asarray(self.header.near_log2 * rows[:, -1])
+        near = self.header.near_log2 * rows[:, -1]
+        whole = near
         if "order" in self.trees:
-            scores = scores + self.header.order_scale * self._scores("order", rows)
-        return scores
+            whole = near + self.header.order_scale * self._scores("order", rows)
+        return np.column_stack((whole, near))
 
     def experience(self) -> Experience:
         """An experience of no measurement."""
@@ -310,8 +310,10 @@ class SourceForecaster:
         classes = classes * (1.0 - doubt[:, None]) + doubt[:, None] * usual
         densities = map(self._model.density, classes)
         if order is not None:
-            moves = ((1.0 - doubt) * order).tolist()
-            densities = map(Distribution.shift, densities, moves)
+            whole, near = order
+            # Of a text like none that was measured, only this counts: the pool comes back to it.
+            moves = np.where(familiar, (1.0 - doubt) * whole, np.maximum(near, 0.0))
+            densities = map(Distribution.shift, densities, moves.tolist())
         failures = self._experience.p_failure(
             rows,
             self._model.failure_scores(rows),
@@ -399,7 +401,7 @@ class SourceForecaster:
     def _group_scores(self, scores: Floats) -> Floats:
         return group_scores(np.array(self._model.header.class_shares), scores)
 
-    def _order(self, queries: Sequence[Query]) -> Floats | None:
+    def _order(self, queries: Sequence[Query]) -> tuple[Floats, Floats] | None:
         """The order of a pool of which nothing but the start is measured; None for any other."""
         sides = {query.anchor.id for query in queries}, {query.candidate.id for query in queries}
         if len(queries) < 2 or len(self._history.measured) > 1 or min(map(len, sides)) > 1:

@@ -22,8 +22,8 @@ from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec, Measured, RunSpec, Settled
 from kernelcast.judge.curves import best_so_far, mean_interval
 from kernelcast.judge.sharing import SharedFarm, SharedProposer
-from kernelcast.parts import DEFAULT_PARTS, Parts
-from kernelcast.protocols import Farm
+from kernelcast.parts import Parts, default_parts
+from kernelcast.protocols import Farm, Following
 from kernelcast.run import Run
 from kernelcast.search import INTERRUPTED, Search
 from kernelcast.store import Store
@@ -191,7 +191,7 @@ def run_plan(
             name, is_complete = _next_run(store, plan.run_name(arm, seed, farm))
             if not is_complete:
                 spec = plan.spec(arm, seed)
-                parts = _parts(spec.components, SharedFarm(farm, known), seed, tape)
+                parts = _parts(plan, arm, SharedFarm(farm, known), seed, tape)
                 search = Search(plan.problem, parts, store, spec=spec, name=name)
                 title = f"{plan.problem.name}, {arm}, seed {seed + 1} of {plan.seeds}"
                 run(search, Budget(measurements=plan.measurements), title)
@@ -228,15 +228,19 @@ def _attempts(store: Store, base: str) -> list[str]:
     return list(takewhile(stored.__contains__, names))
 
 
-def _parts(
-    components: Mapping[str, ComponentSpec], farm: Farm, seed: int, tape: Tape[Proposals]
-) -> Parts:
+def _parts(plan: Plan, arm: str, farm: Farm, seed: int, tape: Tape[Proposals]) -> Parts:
+    components = plan.arms[arm]
+    defaults = default_parts(plan.problem, {kind: spec.name for kind, spec in components.items()})
+
     def part(kind: plugins.Kind) -> Any:
-        return plugins.build(kind, components.get(kind, ComponentSpec(name=DEFAULT_PARTS[kind])))
+        return plugins.build(kind, components.get(kind, ComponentSpec(name=defaults[kind])))
 
     identity = content_hash(repr(components.get("proposer")))[:10]
+    proposer = part("proposer")
+    if not isinstance(proposer, Following):  # What follows its own run has nothing to share.
+        proposer = SharedProposer(proposer, seed, tape, identity)
     return Parts(
-        proposer=SharedProposer(part("proposer"), seed, tape, identity),
+        proposer=proposer,
         forecaster=part("forecaster"),
         policy=part("policy"),
         strategy=part("strategy"),

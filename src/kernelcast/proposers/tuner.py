@@ -73,14 +73,20 @@ class TunerProposer:
                 key = canonical_parameters(kernel.parameters)
                 self._told.append(Suggested(configuration=key))
 
+    def refute(self, kernel: Kernel) -> None:
+        """Report a configuration that does not compile, or is wrong when it is emulated."""
+        self._report(kernel, None)
+
     def learn(self, observations: Sequence[Observation]) -> None:
         """Report the measured configurations to the tuner."""
         for observation in observations:
-            if observation.kernel.parameters is not None:
-                log2_speedup = observation.measurement.log2_speedup
-                seconds = None if log2_speedup is None else 2.0**-log2_speedup
-                key = canonical_parameters(observation.kernel.parameters)
-                self._told.append(Reported(configuration=key, seconds=seconds))
+            self._report(observation.kernel, observation.measurement.log2_speedup)
+
+    def _report(self, kernel: Kernel, log2_speedup: float | None) -> None:
+        if kernel.parameters is not None:
+            seconds = None if log2_speedup is None else 2.0**-log2_speedup
+            key = canonical_parameters(kernel.parameters)
+            self._told.append(Reported(configuration=key, seconds=seconds))
 
     def _tuner_of(self, request: ProposalRequest, template: Template) -> Tuner:
         """Return the tuner of the run, which has heard all that was told."""
