@@ -116,7 +116,8 @@ def model_card(rows: Rows, judged: Mapping[str, Any], model: Path, seed: int) ->
         *(f"### {title}\n\n{_judged(judged, way)}" for way, title in _WAYS.items()),
         "### The order of a pool with nothing measured\n",
         "Rank correlation with the speedups, and what the first kernel reaches of the best of its\n"
-        "pool, beside a random one; among kernels that ran.\n",
+        "pool, beside a random one. A kernel that fails reaches nothing; the last two columns\n"
+        "leave such kernels out.\n",
         _ordered(judged),
         _LIMITS,
     ]
@@ -150,13 +151,17 @@ def _judged(judged: Mapping[str, Any], way: str) -> str:
 
 
 def _ordered(judged: Mapping[str, Any]) -> str:
-    names = ("pools", "spearman", "pool_top", "pool_random")
+    names = (
+        *("pools", "spearman", "pool_top_with_failures", "pool_random_with_failures"),
+        *("pool_top", "pool_random"),
+    )
     lines = [
         (source, *(ways["nothing"][name] for name in names))
         for source, ways in judged["sources"].items()
         if "pools" in ways["nothing"]
     ]
-    return _table(("source", "pools", "rank correlation", "first kernel", "random kernel"), lines)
+    columns = ("source", "pools", "rank correlation", "first kernel", "random kernel")
+    return _table((*columns, "first that runs", "random that runs"), lines)
 
 
 def _data(rows: Rows) -> Iterable[Sequence[object]]:

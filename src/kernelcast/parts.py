@@ -50,12 +50,18 @@ class Parts:
     farm: Farm
 
     @classmethod
-    def build(cls, components: Mapping[str, ComponentSpec], problem: Problem) -> Parts:
+    def build(
+        cls,
+        components: Mapping[str, ComponentSpec],
+        problem: Problem,
+        farm: Farm | None = None,
+    ) -> Parts:
         """Build the parts that a spec names, and the default of those that it leaves out.
 
-        The farm builds the backend, where the device is.
+        A `farm` that exists already takes the place of the one in the spec. A new farm builds the
+        backend, where the device is.
         """
-        defaults = default_parts(problem, {kind: spec.name for kind, spec in components.items()})
+        defaults = _default_parts(problem, {kind: spec.name for kind, spec in components.items()})
 
         def spec(kind: plugins.Kind) -> ComponentSpec:
             return components.get(kind, ComponentSpec(name=defaults[kind]))
@@ -68,11 +74,11 @@ class Parts:
             forecaster=part("forecaster"),
             policy=part("policy"),
             strategy=part("strategy"),
-            farm=part("farm", backend=spec("backend")),
+            farm=part("farm", backend=spec("backend")) if farm is None else farm,
         )
 
 
-def default_parts(problem: Problem, stated: Mapping[str, str | None]) -> dict[plugins.Kind, str]:
+def _default_parts(problem: Problem, stated: Mapping[str, str | None]) -> dict[plugins.Kind, str]:
     """Return the names of the parts that a run has if it does not name them.
 
     A problem with a template is tuned if no part that chooses is stated: the proposer chooses, and
@@ -133,7 +139,7 @@ def read_run(
         for kind in KINDS
         if kind in merged
     }
-    defaults = default_parts(problem, stated)
+    defaults = _default_parts(problem, stated)
     components = {
         kind: part_spec(kind, tables.get(kind, {}), model, {"name": default, **file.get(kind, {})})
         for kind, default in defaults.items()

@@ -34,6 +34,8 @@ class Thinking:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._parts = journal.parts
+        proposer = journal.parts.proposer
+        self._follower = proposer if isinstance(proposer, Following) else None
         self.results = 0
         """Number of jobs that have ended since the last decision."""
         self._results_per_turn = 0.0
@@ -181,8 +183,8 @@ class Thinking:
         fresh = [kernel for key, kernel in new.items() if key not in seen]
         if batch:
             self._journal.stage(batch, fresh)
-        if isinstance(self._parts.proposer, Following):
-            self._parts.proposer.admit(fresh)
+        if self._follower is not None:
+            self._follower.admit(fresh)
         self._exhausted |= answer.exhausted
 
     def _is_exhausted(self) -> bool:
@@ -292,8 +294,8 @@ class Thinking:
                 decision = types.Decision(action="drop", score=0.0, reason=compiled.verdict)
                 batch.append(events.Decided(kernel_id=key, decision=decision))
                 del answers[key]
-                if isinstance(self._parts.proposer, Following):
-                    self._parts.proposer.refute(self._journal.kernel(key))
+                if self._follower is not None:
+                    self._follower.refute(self._journal.kernel(key))
         if self._parts.forecaster.refreshes:
             # Only the forecast that is decided upon becomes an event: the others are soon replaced.
             self._fresh |= answers
@@ -348,8 +350,8 @@ class Thinking:
 
     def learn(self, observation: types.Observation) -> None:
         """Let proposer and forecaster learn from a measurement, the latter as soon as it can."""
-        if isinstance(self._parts.proposer, Following):
-            self._parts.proposer.learn([observation])
+        if self._follower is not None:
+            self._follower.learn([observation])
         self._lessons.append(observation)
         self._teach()
 
@@ -365,7 +367,7 @@ class Thinking:
         state = State()
         here, writer = self._parts.farm.device.id, self._journal.spec.writer
         observations: list[types.Observation] = []
-        follower = self._parts.proposer if isinstance(self._parts.proposer, Following) else None
+        follower = self._follower
         for event in self._journal.log.events():
             if follower is not None:
                 if isinstance(event, events.Proposed) and not event.duplicate:

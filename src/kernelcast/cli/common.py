@@ -96,7 +96,8 @@ _PARTS: Mapping[Kind, str] = {
     "policy": "What is measured.  [default: {}; measure_all with the proposer tuner]",
     "strategy": "What becomes a parent.  [default: {}]",
     "forecaster": "What predicts.  [default: {}]",
-    "proposer": "What writes kernels.  [default: tuner; {} if another part is named]",
+    "proposer": "What writes kernels.  [default: tuner; {} if a policy, strategy or forecaster "
+    "is named]",
 }
 part_options = _options(
     *(

@@ -300,20 +300,17 @@ class SourceForecaster:
         rows = self._model.features.matrix(queries, self._history)
         familiar = np.array([self._is_familiar(query) for query in queries])
         classes = self._experience.blended(self._opinions(rows, self._model.class_scores(rows)))
-        order = self._order(queries)
-        doubt = self._doubt(queries, familiar)
-        if order is not None:
+        doubt, moves = self._doubt(queries, familiar), np.zeros(len(queries))
+        if (order := self._order(queries)) is not None:
             # Before any measurement, a text tells its place among others, and nothing of its own.
             classes = np.broadcast_to(classes.mean(axis=0), classes.shape)
             doubt = np.where(familiar, doubt.mean(), 1.0)
+            whole, near = order
+            # A text like none that was measured moves only if more of its pool is near than usual.
+            moves = np.where(familiar, (1.0 - doubt) * whole, np.maximum(near, 0.0))
         usual = self._experience.class_shares(len(self._history.measured))
         classes = classes * (1.0 - doubt[:, None]) + doubt[:, None] * usual
-        densities = map(self._model.density, classes)
-        if order is not None:
-            whole, near = order
-            # Of a text like none that was measured, only this counts: the pool comes back to it.
-            moves = np.where(familiar, (1.0 - doubt) * whole, np.maximum(near, 0.0))
-            densities = map(Distribution.shift, densities, moves.tolist())
+        densities = map(Distribution.shift, map(self._model.density, classes), moves.tolist())
         failures = self._experience.p_failure(
             rows,
             self._model.failure_scores(rows),
@@ -409,9 +406,9 @@ class SourceForecaster:
         return self._model.order(queries)
 
     def _doubt(self, queries: Sequence[Query], familiar: NDArray[np.bool_]) -> Floats:
-        """How far the forecast of a source with few known words is that of the usual outcomes.
+        """Return the share of the usual outcomes in each forecast: more if few words are known.
 
-        That of a source like none that was measured is it altogether.
+        It is 1 for a source like none that was measured.
         """
         header = self._model.header
         known = set(header.vocabulary)

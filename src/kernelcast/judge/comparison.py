@@ -10,19 +10,17 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, takewhile
-from typing import Any
 
 import numpy as np
 
-from kernelcast import plugins
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec, Measured, RunSpec, Settled
 from kernelcast.judge.curves import best_so_far, mean_interval
 from kernelcast.judge.sharing import SharedFarm, SharedProposer
-from kernelcast.parts import Parts, default_parts
+from kernelcast.parts import Parts
 from kernelcast.protocols import Farm, Following
 from kernelcast.run import Run
 from kernelcast.search import INTERRUPTED, Search
@@ -230,22 +228,11 @@ def _attempts(store: Store, base: str) -> list[str]:
 
 def _parts(plan: Plan, arm: str, farm: Farm, seed: int, tape: Tape[Proposals]) -> Parts:
     components = plan.arms[arm]
-    defaults = default_parts(plan.problem, {kind: spec.name for kind, spec in components.items()})
-
-    def part(kind: plugins.Kind) -> Any:
-        return plugins.build(kind, components.get(kind, ComponentSpec(name=defaults[kind])))
-
+    parts = Parts.build(components, plan.problem, farm)
+    if isinstance(parts.proposer, Following):  # It depends on its own run: nothing can be shared.
+        return parts
     identity = content_hash(repr(components.get("proposer")))[:10]
-    proposer = part("proposer")
-    if not isinstance(proposer, Following):  # What follows its own run has nothing to share.
-        proposer = SharedProposer(proposer, seed, tape, identity)
-    return Parts(
-        proposer=proposer,
-        forecaster=part("forecaster"),
-        policy=part("policy"),
-        strategy=part("strategy"),
-        farm=farm,
-    )
+    return replace(parts, proposer=SharedProposer(parts.proposer, seed, tape, identity))
 
 
 # ---------------------------------------------------------------------------------- what it proves
