@@ -4,19 +4,20 @@ none of the second rejected.
     python bench/attacks.py [--quick] [--only TEXT] [--out FILE]
 
 An attack is accepted if it is given a time, except one that is harmless by construction (`no
-gain`): that one only if it is credited (by its interval's lower end) with more than 1.10 times the
-speed of the seed, whose work it does. Where there is no GPU, a Triton kernel is accepted if it
-compiles and its results are right in the interpreter. What leaves a file behind is accepted too.
-An attack that is rejected for another reason than its header says, or that breaks the set-up,
-counts as `wrong_reason`. A kernel that is turned away because it was late, or because the
-reference was, is judged a second time: the machine may have been starved.
+gain`): that one does all of the seed's work, so it is accepted only if it is reported faster than
+the seed. `inflated` counts the attacks of either kind that are reported faster. On a busy machine
+little is above the noise, so that 0 says most on a quiet one.
+Where there is no GPU, a Triton kernel is accepted if it compiles and its results are right in the
+interpreter. What leaves a file behind is accepted too. An attack that is rejected for another
+reason than its header says, or that breaks the set-up, counts as `wrong_reason`. A kernel that is
+turned away because it was late, or because the reference was, is judged a second time: the machine
+may have been starved.
 --quick runs one C++ attack for each row of the catalogue, and ten honest kernels. What went wrong
 is printed as a table; on the last line JSON.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,16 +34,16 @@ from kernelcast.backends.opencl import OpenClBackend
 from kernelcast.backends.triton import TritonBackend
 from kernelcast.errors import NoDevice, SetupError
 from kernelcast.protocols import Backend
-from kernelcast.types import Failure, FailureKind, Language, Timing
+from kernelcast.types import Failure, FailureKind, Language, Measurement
 
-GAIN_LOG2 = math.log2(1.10)
 COMPILE_TIMEOUT_S = 10.0
 LATE = (FailureKind.TIMEOUT.value, SetupError.__name__)
 LEFTOVERS = "kernelcast-attack-*"
 LEFT_IN = (Path("/tmp"), Path("/dev/shm"), Path.cwd(), Path.home())
 
-Outcome = Timing | Failure | None
-"""A time, why there is none, or nothing to say against it where nothing can be timed."""
+Outcome = Measurement | Failure | None
+"""A measurement with a time, why there is none, or None: nothing speaks against a kernel that
+cannot be timed here."""
 Judge = Callable[[Sample, int], Outcome]
 
 
@@ -55,6 +56,8 @@ class Verdict:
     """`accepted`, `wrong_reason`, `rejected`, or nothing if it is as it should be."""
     got: str
     message: str
+    inflated: bool = False
+    """Whether it is an attack that is reported faster than the seed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     summary = {
         "attacks": len(hostile),
         "accepted": faults.count("accepted"),
+        "inflated": sum(each.inflated for each in hostile),
         "wrong_reason": faults.count("wrong_reason"),
         "honest": len(counted) - len(hostile),
         "rejected": faults.count("rejected"),
@@ -117,7 +121,7 @@ def judges_here(stack: ExitStack) -> Mapping[Language, Judge]:
 
 def _measured(backend: Backend, sample: Sample, seed: int) -> Outcome:
     measurement = backend.measure(sample.problem, sample.kernel, seed)
-    return measurement.failure or measurement.timing
+    return measurement.failure or measurement
 
 
 def verdict_on(sample: Sample, judges: Mapping[Language, Judge]) -> Verdict | None:
@@ -148,7 +152,8 @@ def _judged(sample: Sample, judge: Judge, seed: int) -> Verdict:
     except Exception as error:  # a kernel that breaks the set-up is a finding, not the end
         fault = "wrong_reason" if sample.row else "rejected"
         return Verdict(sample, fault, type(error).__name__, str(error))
-    return Verdict(sample, _fault(sample, outcome), *_said(outcome))
+    inflated = bool(sample.row) and isinstance(outcome, Measurement) and outcome.faster
+    return Verdict(sample, _fault(sample, outcome), *_said(outcome), inflated)
 
 
 def _fault(sample: Sample, outcome: Outcome) -> str:
@@ -156,7 +161,7 @@ def _fault(sample: Sample, outcome: Outcome) -> str:
         return "rejected" if isinstance(outcome, Failure) else ""
     if isinstance(outcome, Failure):
         return "" if sample.expect in (outcome.kind, NO_GAIN) else "wrong_reason"
-    if sample.expect == NO_GAIN and outcome is not None and outcome.low <= GAIN_LOG2:
+    if sample.expect == NO_GAIN and outcome is not None and not outcome.faster:
         return ""
     return "accepted"
 
@@ -164,9 +169,14 @@ def _fault(sample: Sample, outcome: Outcome) -> str:
 def _said(outcome: Outcome) -> tuple[str, str]:
     if isinstance(outcome, Failure):
         return outcome.kind.value, outcome.message
-    if outcome is None:
+    if outcome is None or outcome.timing is None:
         return "passed", "compiled, and right where interpreted"
-    return f"{outcome.speedup:.2f}x", f"{outcome.low:+.3f} to {outcome.high:+.3f} log2"
+    timing, noise = outcome.timing, outcome.noise_log2
+    spread = f"{timing.low:+.3f} to {timing.high:+.3f} log2"
+    return (
+        f"{timing.speedup:.2f}x",
+        f"{spread}, noise {'unknown' if noise is None else f'{noise:.3f}'}",
+    )
 
 
 def _print_fault(verdict: Verdict) -> None:

@@ -33,12 +33,13 @@ from _ordered_pairs import PAIRS, Pair
 from _result import bench_parser, report, rounded
 from _written import KERNELBENCH, SEARCHES, rows_of
 from emulator_pairs import quick_pairs
-from kernelcast.canonical import C_FAMILY, as_kernel
+from kernelcast.canonical import as_kernel
 from kernelcast.canonical.lint import faults
 from kernelcast.cli.forecast import ask
 from kernelcast.dataset import Pool, recorded_trials
 from kernelcast.devices import find_device
 from kernelcast.events import ComponentSpec
+from kernelcast.languages import dialect
 from kernelcast.types import (
     SMALLEST_CLAIM_LOG2,
     Device,
@@ -124,7 +125,7 @@ def _contradicts(query: Query, forecast: Forecast) -> bool:
 
 
 def _copy(kernel: Kernel) -> Kernel:
-    mark = "//" if kernel.language in C_FAMILY else "#"
+    mark = "//" if dialect(kernel.language).family == "c" else "#"
     return _kernel(f"{mark} a copy\n{kernel.source}\n", kernel)
 
 

@@ -105,7 +105,7 @@ def _judged(backend: CppBackend, edit: Edit) -> tuple[Verdict, Verdict] | None:
     measured = backend.measure(against_parent, child, seed=1, effort="normal")
     found = measured.log2_speedup
     # What the parent differs from itself by, measured in the same way, means nothing.
-    worth = found is not None and found > max(WORTH_LOG2, measured.noise_log2)
+    worth = found is not None and found > max(WORTH_LOG2, measured.noise_log2 or 0.0)
     name = f"{edit.problem}/{edit.number} ({edit.quality})"
     failed = measured.failure.kind if measured.failure else "failed"
     print(f"{name}: {failed if found is None else f'{2**found:.3f}x'}", flush=True)

@@ -461,7 +461,7 @@ def _drawn(name: str, choose: random.Random) -> Iterator[Sample]:
         language = _language("cuda" if backend == "musa" else backend, source)
         entry = _entry(source, language)
         if entry and _is_whole(source, language):
-            yield Sample(f"{name}: {problem}", language, source, entry)  # type: ignore[arg-type]
+            yield Sample(f"{name}: {problem}", language, source, entry)
 
 
 def _is_whole(source: str, language: str) -> bool:

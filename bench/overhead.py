@@ -26,7 +26,8 @@ import numpy as np
 from _result import bench_parser, report
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._inputs import make_inputs
-from kernelcast.backends.cpp import CppBackend, CppChild
+from kernelcast.backends._library import LibraryChild
+from kernelcast.backends.cpp import CppBackend
 from kernelcast.problems import load_problem
 from kernelcast.testing import make_kernel
 from kernelcast.types import Argument, Case, Effort, Hidden, Problem, Tolerance
@@ -121,7 +122,7 @@ def compared(
 ) -> dict[str, Any]:
     """Run both alternately; medians of their wall seconds and of the ratios of the two."""
     kernel = make_kernel(source)
-    built = backend._built(problem, problem.cases, source)
+    built = backend.programs(problem, problem.cases, source)
     assert isinstance(built, dict)
     bare = Bare(problem, built[problem.cases[0].name])
     backend.measure(problem, kernel, seed=0, effort=effort)  # learns what is kept
@@ -167,21 +168,21 @@ def compared(
 class recorded:  # noqa: N801  (reads as a statement)
     """Report every request that runs a kernel within a `with` statement."""
 
-    def __init__(self, note: Callable[[CppChild, str, int], None]) -> None:
+    def __init__(self, note: Callable[[LibraryChild, str, int], None]) -> None:
         self._note = note
 
     def __enter__(self) -> None:
-        self._run = plain = CppChild.run
+        self._run = plain = LibraryChild.run
         note = self._note
 
-        def run(child: CppChild, case: str, calls: int, base: int, timeout_s: float) -> Any:
+        def run(child: LibraryChild, case: str, calls: int, base: int, timeout_s: float) -> Any:
             note(child, case, calls)
             return plain(child, case, calls, base, timeout_s)
 
-        CppChild.run = run  # type: ignore[method-assign, assignment]
+        LibraryChild.run = run  # type: ignore[method-assign, assignment]
 
     def __exit__(self, *_: object) -> None:
-        CppChild.run = self._run  # type: ignore[method-assign]
+        LibraryChild.run = self._run  # type: ignore[method-assign]
 
 
 def main() -> None:

@@ -27,8 +27,8 @@ from _data import read_columns
 from _result import bench_parser, report, rounded
 from _written import PUBLISHABLE, SEARCHES
 from kernelcast.cache import ENVIRONMENT
-from kernelcast.canonical import C_FAMILY
 from kernelcast.dataset._foreign import _language
+from kernelcast.languages import BUILT_IN
 
 _DEVICE = "H100-SXM5"
 _SHARES = {".py": 0.75, ".cu": 0.25}
@@ -57,7 +57,7 @@ def write_folders(root: Path, count: int) -> dict[str, Path]:
         columns = read_columns(name, ("backend", "candidate_code"))
         for backend, text in zip(*columns.values(), strict=True):
             language = _language(backend, text)
-            if text and (language == "cuda" or language not in C_FAMILY):
+            if text and (language == "cuda" or BUILT_IN[language].family != "c"):
                 texts[".cu" if language == "cuda" else ".py"][text] = None
     folders = {ending: root / ending.removeprefix(".") for ending in _SHARES}
     for ending, share in _SHARES.items():

@@ -107,7 +107,7 @@ def main() -> None:
         "comparisons": {percent: len(measurements[percent]) for percent in rows},
         "effort": effort,
         "busy_loops": loops,
-        "noise_log2": median(tie.noise_log2 for tie in measurements[0]),
+        "noise_log2": median(tie.noise_log2 or 0.0 for tie in measurements[0]),
         "rows": rows,
         "seconds": round(time.perf_counter() - started),
         "seed": options.seed,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,11 @@ importlib.import_module("kernelcast.cli.common")
 
 # No test reads what another one has kept.
 os.environ["KERNELCAST_CACHE"] = ""
+
+# Nor is the user's key made or used: the tests of this process have one of their own.
+_state_folder = tempfile.TemporaryDirectory(prefix="kernelcast-state-")
+os.environ["XDG_STATE_HOME"] = _state_folder.name
+os.environ.pop("KERNELCAST_STORE_KEY", None)
 
 # No example is held to a time, and the gate tries the same ones each time.
 settings.register_profile(

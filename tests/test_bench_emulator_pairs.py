@@ -24,7 +24,7 @@ def test_every_kernel_states_a_launch_that_its_problem_can_have() -> None:
         for kernel in (pair.slow, pair.fast):
             launch = read_launch(kernel.source)
             assert launch is not None, pair.name
-            assert launch.fault(pair.problem) is None, pair.name
+            assert launch.fault(pair.problem.cases) is None, pair.name
             assert "@@" not in kernel.source, pair.name
 
 

@@ -43,8 +43,11 @@ def test_the_report_holds_each_committed_figure_against_its_bar() -> None:
     reported = json.loads(last)
     assert len(reported["figures"]) == len(FIGURES) == len(lines) - 1
     assert not reported["skipped"]
-    (overhead,) = (line.split() for line in lines if "ratio_at_1ms" in line)
-    assert overhead == ["overhead", "ratio_at_1ms", "1.544", "MISSED", "at", "most", "1.5"]
+    (worst,) = (line.split() for line in lines if "worst_from_1ms" in line)
+    published = json.loads((RESULTS / "overhead.json").read_text())["worst_from_1ms"]
+    assert published > 1.5
+    bar = ["MISSED", "at", "most", "1.5"]
+    assert worst == ["overhead", "worst_from_1ms", f"{published:.4g}", *bar]
     (lost,) = (line.split() for line in lines if line.split()[:2] == ["resume", "lost"])
     assert lost == ["resume", "lost", "0", "reached", "at", "most", "0"]
 

@@ -782,7 +782,7 @@ def test_damaged_kernels_have_a_stable_canonical_source(source: str, seed: int) 
 
 
 def test_a_language_without_a_lexer_is_a_broken_set_up() -> None:
-    with pytest.raises(SetupError, match="use one of cpp, cuda"):
+    with pytest.raises(SetupError, match=r"known are cpp, cuda, .* entry point language\.fortran"):
         kernel_id("x", "fortran")
 
 

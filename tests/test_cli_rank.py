@@ -279,13 +279,13 @@ def test_training_refuses_rows_without_a_licence() -> None:
 def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The sources that are compiled from now on, with a cache for `rank`."""
     sources: list[str] = []
-    really = CppBackend._compile
+    really = CppBackend.compile
 
     def counted(self: CppBackend, problem: Any, case: Any, source: str, build: Path) -> Any:
         sources.append(source)
         return really(self, problem, case, source, build)
 
-    monkeypatch.setattr(CppBackend, "_compile", counted)
+    monkeypatch.setattr(CppBackend, "compile", counted)
     monkeypatch.setenv("KERNELCAST_CACHE", str(tmp_path / "cache"))
     return sources
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelcast.errors import ProblemError
-from kernelcast.expression import evaluate
+from kernelcast.expression import MOST_BITS, MOST_CHARACTERS, MOST_NESTING, MOST_WORDS, evaluate
 
 NAMES = {"N": 48, "K": 7, "half": 0.5, "zero": 0}
 
@@ -136,3 +136,76 @@ def test_what_does_not_go_together_is_told_with_the_values() -> None:
         evaluate("N // zero", {"N": 48, "zero": 0})
     with pytest.raises(ProblemError, match="cannot work out"):
         evaluate("LAYOUT - 1", {"LAYOUT": "rows"})
+
+
+# ------------------------------------------------------------------------- text that is not trusted
+
+HOSTILE: dict[str, float | int | str] = {
+    "N": 48,
+    "name": "text",
+    "large": 2**127,
+    "larger": 2**4000,
+    "endless": math.inf,
+}
+WORDS = (
+    *("N", "name", "large", "larger", "endless", "'a'", '"%999999999d"', "9" * 60, "1e308", "0xff"),
+    *("+", "-", "*", "/", "//", "%", "**", "<<", "==", "<", "(", ")", "and", "or", "not", "if"),
+    *("[", "]", "{", ":", "lambda", "f'{1}'", ".", ",", "\\", "\n", "True", "1_0", "007", "10**9"),
+)
+
+
+def is_small(value: object) -> bool:
+    if isinstance(value, int):
+        return value.bit_length() <= MOST_BITS
+    return isinstance(value, str) or (isinstance(value, float) and math.isfinite(value))
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.sampled_from(WORDS), max_size=60).map(" ".join) | st.text(max_size=80))
+def test_any_text_has_a_small_value_or_is_refused_in_few_words(text: str) -> None:
+    said = ""
+    try:
+        value = evaluate(text, HOSTILE)
+    except ProblemError as error:
+        value, said = 0, str(error)
+    assert is_small(value)
+    assert len(said) < 10 * len(text) + 1_000
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("'%1999999999d' % 1", "text can only be compared"),
+        ("'a' * 10000000000", "text can only be compared"),
+        ("name + 'a'", "text can only be compared"),
+        ("-name", "text can only be compared"),
+        ("large * 4", "more than 128 bits"),
+        ("larger", "more than 128 bits"),
+        ("larger // larger", "larger=too large"),
+        ("9" * 1_000, "more than 128 bits"),
+        ("0x" + "f" * 1_000, "more than 128 bits"),
+        ("1e999", "not finite"),
+        ("1e308 * 10", "not finite"),
+        ("endless", "not finite"),
+        ("N // 0", "zero"),
+        ("N % 0", "zero"),
+        ("1" + "+1" * MOST_WORDS, "more than 500 words"),
+        ("N" + " " * MOST_CHARACTERS, "more than 2000 characters"),
+        ("(" * 40 + "N" + ")" * 40, "more than 30 parentheses"),
+        ("007", "cannot read"),
+        ("1__0", "cannot read"),
+    ],
+)
+def test_what_is_too_large_is_refused(text: str, words: str) -> None:
+    with pytest.raises(ProblemError, match=words) as told:
+        evaluate(text, HOSTILE)
+    assert len(str(told.value)) < 3 * MOST_CHARACTERS
+
+
+def test_what_is_as_large_as_allowed_has_a_value() -> None:
+    assert evaluate("+".join(["N"] * (MOST_WORDS // 2)), HOSTILE) == 48 * MOST_WORDS // 2
+    assert evaluate("(" * MOST_NESTING + "N" + ")" * MOST_NESTING, HOSTILE) == 48
+    assert evaluate("- " * 401 + "N", HOSTILE) == -48
+    assert evaluate("not " * 401 + "N", HOSTILE) is False
+    assert evaluate("large + (large - 1)", HOSTILE) == 2**128 - 1
+    assert evaluate("name == 'text'", HOSTILE) is True

@@ -28,10 +28,13 @@ PUBLIC = {
         load_problem
     """,
     "kernelcast.backends": """
-        CppBackend CudaBackend OpenClBackend Recorded Recording ReplayBackend TritonBackend
+        Arena Build Child CppBackend CudaBackend Grant Launch LaunchingChild Level LibraryChild
+        MeasuringBackend OpenClBackend Recorded Recording ReplayBackend Sandbox ToolRun
+        TritonBackend detect_cpu device_flush_bytes driver_grant find_device library_fault
+        native_mix no_launch read_launch run_tool
     """,
     "kernelcast.canonical": """
-        C_FAMILY PYTHON_FAMILY Token as_kernel canonical_parameters canonical_source
+        Token as_kernel canonical_parameters canonical_source
         canonical_tokens is_c
         kernel_id language_of read_kernel tokens
     """,
@@ -56,6 +59,9 @@ PUBLIC = {
         Ranked Ranking Replayed SCORES SharedFarm SharedProposer answered ask ask_at_once
         asked_queries best_so_far draw drawn_out evaluate hindsight mean_interval
         replay_search replay_space run_plan summarise
+    """,
+    "kernelcast.languages": """
+        Dialect dialect ending_of endings names of_ending
     """,
     "kernelcast.llm": """
         Answer Client Endpoint Message Outcome Price Reply Request Schema TokenLogprob

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelcast.errors import StoreError
 from kernelcast.events import ComponentSpec, RunSpec
 from kernelcast.farm.local import LocalFarm
 from kernelcast.forecasters.roofline import RooflineForecaster
@@ -90,3 +91,19 @@ def test_runs_that_teach_nothing_here_are_left_out(store: Store) -> None:
     assert recallable(store, FAKE_DEVICE.id, "cuda") == {}
     (run,) = past_runs(store, {"ended": 2})
     assert len(run.observations) == 2
+
+
+def test_a_run_that_was_not_written_here_teaches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Store.open(tmp_path / "store.db") as store:
+        search(store, "theirs")[0].run(Budget(measurements=3))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
+    with Store.open(tmp_path / "store.db") as store:
+        search(store, "ours")[0].run(Budget(measurements=3))
+        assert recallable(store, FAKE_DEVICE.id, "cpp") == {"ours": 3}
+        assert "Nothing is learnt from run theirs: it was not written here." in caplog.text
+        with pytest.raises(StoreError, match=r"run 'theirs' was not written here.*--trust-store"):
+            past_runs(store, {"ours": 3, "theirs": 3})
+        with pytest.raises(StoreError, match="--trust-store"):
+            Search.resume(store, "theirs", parts=search(store, "unused")[0].parts)

@@ -107,6 +107,25 @@ def test_a_worker_reads_kernels_and_nothing_else(postgres_server: Server) -> Non
         refused(store, "UPDATE entries SET settled = 0")
 
 
+def test_only_the_owner_signs_what_was_not_written_here(
+    postgres_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgres_server.database()
+    tenant = new_role(postgres_server, url, "tenant")
+    with Store.open(tenant) as store:
+        store.create_run("r").append(*example_history())
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with (
+        Store.open(tenant) as store,
+        pytest.raises(StoreError, match="the owner of the tables can"),
+    ):
+        store.open_run("r").sign()
+    with Store.open(url) as owners:
+        owners.open_run("r").sign()
+    with Store.open(tenant) as store:
+        assert store.open_run("r").is_own
+
+
 def test_a_tenant_can_become_a_worker(postgres_server: Server) -> None:
     url = postgres_server.database()
     tenant = new_role(postgres_server, url, "tenant")

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -24,8 +22,9 @@ from kernelcast.store import Store
 from kernelcast.strategies import BestOfN, Greedy, Islands, Puct
 from kernelcast.testing import StrategyContract, SyntheticBackend, synthetic_problem
 from kernelcast.types import Budget, Node
+from tests.examples import EXAMPLES, install_example
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "tournament"
+EXAMPLE = EXAMPLES / "tournament"
 LONGEST_EXAMPLE = 60
 
 
@@ -219,19 +218,7 @@ def test_more_doubt_never_makes_a_kernel_more_welcome(
 
 @pytest.fixture
 def installed_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The example as `pip install --target` leaves it, made of its own pyproject.toml."""
-    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
-    shutil.copy(EXAMPLE / "kernelcast_tournament.py", tmp_path)
-    stem = f"{project['name'].replace('-', '_')}-{project['version']}"
-    metadata = tmp_path / f"{stem}.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    points = project["entry-points"]["kernelcast"]
-    (metadata / "entry_points.txt").write_text(
-        "[kernelcast]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
-    )
+    install_example("tournament", tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
 
 

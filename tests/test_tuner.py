@@ -271,6 +271,23 @@ def test_a_named_kernel_keeps_its_times_when_its_space_changes(tmp_path: Path) -
         Tuner([{"warps": 4}], device="H100", store=path, kernel="gemm")
 
 
+def test_nothing_is_learnt_from_a_tuning_that_was_not_made_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Store.open(tmp_path / "store.db") as store:
+        run(Tuner(SPACE, device="RTX-A4000", store=store), 20)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
+    with Store.open(tmp_path / "store.db") as store:
+        with pytest.raises(StoreError, match=r"was not written here.*--trust-store"):
+            Tuner(SPACE, device="RTX-A4000", store=store)
+        fresh, taught = (
+            Tuner(SPACE, device="RTX-3090"),
+            Tuner(SPACE, device="RTX-3090", store=store),
+        )
+        assert "Nothing is learnt from run tune-" in caplog.text
+        assert run(taught, 3) == run(fresh, 3)
+
+
 TUNING = """
 import os, sys
 from tests.test_tuner import SPACE, tell

@@ -1,79 +1,252 @@
-"""Arithmetic in problem files: shapes, work counts and template constraints.
+"""Arithmetic in problem files and kernels: shapes, work counts, constraints, launch extents.
 
-Problem folders are data, so their expressions are parsed and walked, never executed.
+Problem folders are data, and kernels are not trusted. Their expressions are read by a parser of
+their own and never executed. Every size is bounded, so that no text takes long or much memory: the
+text's length, its words, its nesting, and the bits of each number on the way to the result.
 """
 
 from __future__ import annotations
 
-import ast
+import math
 import operator
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NoReturn
 
 from kernelcast.errors import ProblemError
 
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.truediv,
-    ast.Mod: operator.mod,
+MOST_CHARACTERS = 2_000
+MOST_WORDS = 500
+MOST_NESTING = 30
+MOST_BITS = 128
+
+_Names = Mapping[str, float | int | str]
+_Node = Callable[[_Names], Any]
+
+_WORD = re.compile(
+    r"\s*(?:(?P<number>0[xXbBoO]\w+"
+    r"|(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:[eE][-+]?\d[\d_]*)?)(?!\w)"
+    r"|(?P<text>'[^'\\\n]*'|\"[^\"\\\n]*\")"
+    r"|(?P<name>[^\W\d]\w*)"
+    r"|(?P<sign>//|[<>=!]=|[-+*/%<>()]))"
+)
+_SUMS = {"+": operator.add, "-": operator.sub}
+_PRODUCTS = {
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "/": operator.truediv,
+    "%": operator.mod,
 }
-_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
+_COMPARISONS = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
+_KEYWORDS = frozenset({"and", "or", "not"})
+_TRUTHS = {"True": True, "False": False}
+
+
+def evaluate(text: str, names: _Names) -> Any:
+    """Evaluate an expression of numbers, names, + - * / // %, comparisons, and/or/not.
+
+    Text can be compared, and nothing else.
+
+    Raises:
+        ProblemError: A name is unknown, something is not allowed or not defined, or the expression
+            or one of its values is too large.
+    """
+    try:
+        return _parse(text)(names)
+    except (ArithmeticError, TypeError) as error:
+        used = names_of(text)
+        known = ", ".join(f"{name}={_shown(names[name])}" for name in names if name in used)
+        raise ProblemError(f"cannot work out {text!r} for {known}: {error}") from error
+    except _UnknownName as error:
+        known = ", ".join(sorted(names)[:MOST_WORDS])
+        raise ProblemError(f"{text!r} uses the unknown name {error}; known: {known}") from error
+
+
+def names_of(text: str) -> set[str]:
+    """The names that a text has; none if it is too long to be an expression."""
+    if len(text) > MOST_CHARACTERS:
+        return set()
+    return set(re.findall(r"[^\W\d]\w*", text))
+
+
+class _UnknownName(Exception):
+    """An expression uses a name that has no value."""
+
+
+def _bounded(value: Any) -> Any:
+    """The value, if it is not too large."""
+    if isinstance(value, int):
+        if value.bit_length() > MOST_BITS:
+            raise OverflowError(f"a number has more than {MOST_BITS} bits")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise OverflowError("a number is not finite")
+    return value
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, str):
+        raise TypeError("text can only be compared")
+    return value
+
+
+def _shown(value: Any) -> str:
+    too_large = isinstance(value, int) and value.bit_length() > MOST_BITS
+    return "too large" if too_large else repr(value)[:80]
 
 
 @lru_cache(maxsize=4096)
-def _parse(text: str) -> ast.expr:
-    try:
-        return ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ProblemError(f"cannot read the expression {text!r}: {error}") from error
+def _parse(text: str) -> _Node:
+    return _Reader(text).read()
 
 
-def evaluate(text: str, names: Mapping[str, float | int | str]) -> Any:
-    """Evaluate an expression of numbers, names, + - * / // %, comparisons, and/or/not.
+class _Reader:
+    """Reads one expression by recursive descent, with Python's precedence.
 
-    Raises:
-        ProblemError: a name is unknown, or something else is not allowed or not defined.
+    A chain of operators is one node, so that only parentheses make a tree deep.
     """
 
-    def value(node: ast.expr) -> Any:
-        match node:
-            case ast.Constant(value=int() | float() | str() as constant):
-                return constant
-            case ast.Name(id=name):
-                if name not in names:
-                    known = ", ".join(sorted(names))
-                    raise ProblemError(f"{text!r} uses the unknown name {name!r}; known: {known}")
-                return names[name]
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-                return _BINARY[type(op)](value(left), value(right))
-            case ast.UnaryOp(op=ast.USub() | ast.Not() as op, operand=operand):
-                return -value(operand) if isinstance(op, ast.USub) else not value(operand)
-            case ast.BoolOp(op=op, values=values):
-                return (all if isinstance(op, ast.And) else any)(map(value, values))
-            case ast.Compare(left=left, ops=ops, comparators=comparators) if all(
-                type(op) in _COMPARE for op in ops
-            ):
-                operands = [value(operand) for operand in (left, *comparators)]
-                return all(
-                    _COMPARE[type(op)](*pair)
-                    for op, pair in zip(ops, pairwise(operands), strict=True)
-                )
-        raise ProblemError(f"{text!r}: {ast.unparse(node)!r} is not allowed in an expression")
+    def __init__(self, text: str) -> None:
+        self._text = text
+        if len(text) > MOST_CHARACTERS:
+            self._text = f"{text[:60]}..."
+            self._refuse(f"it has more than {MOST_CHARACTERS} characters")
+        self._words: list[tuple[str, str]] = []
+        at, end = 0, len(text.rstrip())
+        while at < end:
+            word = _WORD.match(text, at)
+            if word is None or word.lastgroup is None:
+                self._refuse(f"{text[at:].split()[0][:20]!r} is not allowed in an expression")
+            self._words.append((word.lastgroup, word[word.lastgroup]))
+            at = word.end()
+        if len(self._words) > MOST_WORDS:
+            self._refuse(f"it has more than {MOST_WORDS} words")
+        self._at = self._nesting = 0
 
-    try:
-        return value(_parse(text))
-    except (ArithmeticError, TypeError) as error:
-        known = ", ".join(f"{name}={number!r}" for name, number in names.items())
-        raise ProblemError(f"cannot work out {text!r} for {known}: {error}") from error
+    def read(self) -> _Node:
+        """The whole expression."""
+        whole = self._either()
+        if self._at < len(self._words):
+            self._refuse(f"{self._word!r} is not expected")
+        return whole
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise ProblemError(f"cannot read the expression {self._text!r}: {why}")
+
+    @property
+    def _word(self) -> str:
+        """The next sign or name, or nothing."""
+        kind, word = self._words[self._at] if self._at < len(self._words) else ("", "")
+        return word if kind in ("sign", "name") else ""
+
+    def _took(self, word: str) -> bool:
+        found = self._word == word
+        self._at += found
+        return found
+
+    def _either(self) -> _Node:
+        parts = [self._both()]
+        while self._took("or"):
+            parts.append(self._both())
+        return (lambda names: any(part(names) for part in parts)) if parts[1:] else parts[0]
+
+    def _both(self) -> _Node:
+        parts = [self._denied()]
+        while self._took("and"):
+            parts.append(self._denied())
+        return (lambda names: all(part(names) for part in parts)) if parts[1:] else parts[0]
+
+    def _denied(self) -> _Node:
+        start = self._at
+        while self._took("not"):
+            pass
+        count, part = self._at - start, self._compared()
+        if not count:
+            return part
+        return lambda names: bool(part(names)) is (count % 2 == 0)
+
+    def _compared(self) -> _Node:
+        parts, tests = [self._chain(_SUMS)], []
+        while test := _COMPARISONS.get(self._word):
+            self._at += 1
+            tests.append(test)
+            parts.append(self._chain(_SUMS))
+
+        def compared(names: _Names) -> bool:
+            values = pairwise([part(names) for part in parts])
+            return all(test(*pair) for test, pair in zip(tests, values, strict=True))
+
+        return compared if tests else parts[0]
+
+    def _chain(self, operators: Mapping[str, Callable[[Any, Any], Any]]) -> _Node:
+        """Sums of products, and products of factors, from left to right."""
+
+        def part() -> _Node:
+            return self._chain(_PRODUCTS) if operators is _SUMS else self._factor()
+
+        first, rest = part(), []
+        while combine := operators.get(self._word):
+            self._at += 1
+            rest.append((combine, part()))
+
+        def value(names: _Names) -> Any:
+            total = _number(first(names))
+            for combine, other in rest:
+                total = _bounded(combine(total, _number(other(names))))
+            return total
+
+        return value if rest else first
+
+    def _factor(self) -> _Node:
+        start = self._at
+        while self._took("-"):
+            pass
+        count, part = self._at - start, self._atom()
+        if not count:
+            return part
+        return lambda names: (-1 if count % 2 else 1) * _number(part(names))
+
+    def _atom(self) -> _Node:
+        if self._took("("):
+            self._nesting += 1
+            if self._nesting > MOST_NESTING:
+                self._refuse(f"more than {MOST_NESTING} parentheses are open")
+            inner = self._either()
+            if not self._took(")"):
+                self._refuse("a parenthesis is not closed")
+            self._nesting -= 1
+            return inner
+        kind, word = self._words[self._at] if self._at < len(self._words) else ("end", "its end")
+        self._at += 1
+        if kind == "name" and word not in (*_KEYWORDS, *_TRUTHS):
+            return lambda names: _value_of(word, names)
+        constant: Any = _TRUTHS.get(word)
+        if kind == "text":
+            constant = word[1:-1]
+        elif kind == "number":
+            constant = self._constant(word)
+        elif constant is None:
+            self._refuse(f"{word!r} is not expected")
+        return lambda _: constant
+
+    def _constant(self, word: str) -> int | float:
+        is_real = not word[:2].lower().startswith(("0x", "0b", "0o")) and re.search(r"[.eE]", word)
+        try:
+            constant: int | float = _bounded(float(word) if is_real else int(word, 0))
+        except (ValueError, OverflowError) as error:
+            self._refuse(str(error))
+        return constant
+
+
+def _value_of(name: str, names: _Names) -> Any:
+    if name not in names:
+        raise _UnknownName(repr(name))
+    return _bounded(names[name])

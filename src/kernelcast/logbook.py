@@ -1,11 +1,12 @@
 """The logbook of a tuner: its suggestions and reports in a store, as they happen.
 
-A tuning is a run of the store. It has few kinds of events, and the checksums, locks and
-transactions of all runs.
+A tuning is a run of the store. It has few kinds of events, and the checksums, signatures,
+locks and transactions of all runs.
 """
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from kernelcast.run import Run
 from kernelcast.store import Store
 
 _PREFIX = "tune-"
+_logger = logging.getLogger(__name__)
 
 
 class Logbook:
@@ -39,8 +41,8 @@ class Logbook:
             parameters: Names of the kernel's parameters.
 
         Raises:
-            StoreError: The store cannot be opened, another process holds the logbook, or it is of
-                a kernel with other parameters.
+            StoreError: The store cannot be opened, another process holds the logbook, it was not
+                written here, or it is of a kernel with other parameters.
         """
         if isinstance(store, Store):
             self._store = store
@@ -51,6 +53,7 @@ class Logbook:
         name = f"{_PREFIX}{kernel}@{device or 'unnamed'}"
         if any(info.name == name for info in self._store.runs()):
             self._run = self._store.open_run(name)
+            self._run.check_own()
         else:
             self._run = self._store.create_run(name)
             self._run.append([started])
@@ -76,7 +79,10 @@ class Logbook:
         self._run.append(events)
 
     def elsewhere(self) -> Mapping[str, Mapping[str, float | None]]:
-        """Return the kernel's times on other devices by configuration; None where it failed."""
+        """Return the kernel's times on other devices by configuration; None where it failed.
+
+        What was not written here is left out, which is logged.
+        """
         own = _started(self._run)
         assert own is not None
         times: dict[str, Mapping[str, float | None]] = {}
@@ -87,7 +93,9 @@ class Logbook:
             other = _started(run)
             if other is None or other.device in (None, own.device):
                 continue
-            if (other.kernel, other.parameters) == (own.kernel, own.parameters):
+            if not run.is_own:
+                _logger.warning("Nothing is learnt from run %s: it was %s.", run.name, run.written)
+            elif (other.kernel, other.parameters) == (own.kernel, own.parameters):
                 times[str(other.device)] = {
                     event.configuration: event.seconds
                     for event in run.events("reported")

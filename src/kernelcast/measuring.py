@@ -275,6 +275,7 @@ class Measuring:
             failure=types.Failure(kind=types.FailureKind.CRASH, message=reason),
             device_s=0.0,
             effort=job.effort,
+            protocol=types.TIMING_PROTOCOL,
         )
         quarantined = events.Quarantined(kernel_id=job.kernel.id, reason=reason)
         self._record(job.kernel, measurement, job.purpose, [quarantined])

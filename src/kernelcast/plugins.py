@@ -5,7 +5,8 @@ A package adds a component by an entry point in the group `kernelcast`, named `<
     [project.entry-points.kernelcast]
     "strategy.mine" = "my_package:MyStrategy"
 
-The built-in parts are registered the same way. A component is built from JSON-able options, so
+The built-in parts are registered the same way. A language (`languages.py`) is registered as a
+`Dialect`, which is data. A component is built from JSON-able options, so
 the spec in a run's first event is enough to build it again.
 """
 
@@ -21,14 +22,37 @@ from kernelcast.events import ComponentSpec
 
 GROUP = "kernelcast"
 Kind = Literal["proposer", "forecaster", "policy", "strategy", "backend", "farm"]
+_Registered = Kind | Literal["language"]
 _TYPES: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool, "str": str}
 
 
-def names(kind: Kind) -> list[str]:
-    """Return the names of the installed components of a kind."""
+def names(kind: _Registered) -> list[str]:
+    """Return the names of what is installed of a kind."""
     prefix = f"{kind}."
     registered = {entry.name for entry in entry_points(group=GROUP)}
     return sorted(name.removeprefix(prefix) for name in registered if name.startswith(prefix))
+
+
+def find(kind: _Registered, name: str) -> Any:
+    """Return what is registered under a name.
+
+    Raises:
+        UnknownComponent: No such name is installed.
+        SetupError: It cannot be imported.
+    """
+    entries = entry_points(group=GROUP, name=f"{kind}.{name}")
+    if not entries:
+        raise UnknownComponent(
+            f"no {kind} is called {name!r}; installed: {', '.join(names(kind)) or 'none'}"
+        )
+    entry = next(iter(entries))
+    try:
+        return entry.load()
+    except (ImportError, AttributeError) as error:
+        raise SetupError(
+            f"{kind} {name!r} is registered as {entry.value!r}, which cannot be imported "
+            f"({error}): install its package again, or remove it"
+        ) from error
 
 
 def build(kind: Kind, spec: ComponentSpec, **injected: Any) -> Any:
@@ -43,19 +67,7 @@ def build(kind: Kind, spec: ComponentSpec, **injected: Any) -> Any:
         UnknownComponent: No such component is installed.
         SetupError: It cannot be imported, or does not take these options.
     """
-    entries = entry_points(group=GROUP, name=f"{kind}.{spec.name}")
-    if not entries:
-        raise UnknownComponent(
-            f"no {kind} is called {spec.name!r}; installed: {', '.join(names(kind)) or 'none'}"
-        )
-    entry = next(iter(entries))
-    try:
-        component = entry.load()
-    except (ImportError, AttributeError) as error:
-        raise SetupError(
-            f"{kind} {spec.name!r} is registered as {entry.value!r}, which cannot be imported "
-            f"({error}): install its package again, or remove it"
-        ) from error
+    component = find(kind, spec.name)
     _check_options(kind, spec, component, injected)
     try:
         return component(**spec.options, **injected)

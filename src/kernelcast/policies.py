@@ -362,7 +362,8 @@ def _expected_log2(candidate: Candidate) -> float:
 
 
 def _threshold(view: View) -> float:
-    return view.incumbent_log2 + max(view.noise_log2, SMALLEST_CLAIM_LOG2)
+    """Return the log2 speedup of a new best; an unknown noise makes no kernel less worth a try."""
+    return view.incumbent_log2 + max(view.noise_log2 or 0.0, SMALLEST_CLAIM_LOG2)
 
 
 def _chance_above(candidate: Candidate, log2_speedup: float) -> float:

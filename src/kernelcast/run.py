@@ -2,21 +2,24 @@
 
 Events are applied to the state when they are staged. `Run.commit` writes all that are staged, and
 what is derived from them, in one transaction, so that a crash leaves either all of it or none.
+
+Each event has the checksum of all payloads up to it, which finds damage, and a signature over its
+content and its place, which finds what was not written with the keys here (`keyring`).
 """
 
 from __future__ import annotations
 
 import time
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import sqlalchemy as sa
 import zstandard
 from pydantic import ValidationError
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, ProgrammingError
 
 from kernelcast import tables
 from kernelcast.errors import BudgetExceeded, StaleLease, StoreError
@@ -44,6 +47,14 @@ SNAPSHOT_EVERY = 5_000
 _PAGE = 2_000  # events read at a time
 _RECENT_KERNELS = 4_096  # kept in memory per run
 
+Origin = Literal["here", "elsewhere", "earlier"]
+"""Where a run was written: with a key that is here, with another one, or before there were keys."""
+_IN_WORDS: Mapping[Origin, str] = {
+    "here": "written here",
+    "elsewhere": "not written here",
+    "earlier": "written by an earlier kernelcast, without signatures",
+}
+
 
 class KernelClaim(NamedTuple):
     """A kernel that an entry measures; others may measure it after `lease_s`."""
@@ -56,10 +67,14 @@ class KernelClaim(NamedTuple):
 class Run:
     """The log of one run and the state of its events. A second concurrent writer is refused."""
 
-    def __init__(self, store: Store, run_id: int | None, name: str) -> None:
+    def __init__(self, store: Store, run_id: int | None, name: str, created_at: float) -> None:
         self.store = store
         self.name = name
+        self.key = f"{name}@{created_at}"
+        """Name and time of creation: no run of another store has the same."""
+        self.origin: Origin = "here"
         self._id = run_id
+        self._created_at = created_at
         self.state = State()
         self._crc = 0
         self._snapshot_seq = 0
@@ -70,12 +85,67 @@ class Run:
         """Entries of the last commit whose kernels another run measures already."""
         self._recent: dict[str, Kernel] = {}  # with all that are staged
 
-    @cached_property
-    def key(self) -> str:
-        """Name and time of creation: no run of another store has the same."""
-        query = sa.select(tables.runs.c.created_at).where(tables.runs.c.id == self._id)
-        with self.store.connect() as connection:
-            return f"{self.name}@{connection.scalar(query)}"
+    # ------------------------------------------------------------------------------- origin
+
+    @property
+    def is_own(self) -> bool:
+        """Whether every event was written with a key that is here."""
+        return self.origin == "here"
+
+    @property
+    def written(self) -> str:
+        """Where the run was written, in words."""
+        return _IN_WORDS[self.origin]
+
+    def check_own(self) -> None:
+        """Refuse to execute, continue or learn from a run that was not written here.
+
+        Raises:
+            StoreError: The run was not written with a key that is here.
+        """
+        if not self.is_own:
+            raise StoreError(
+                f"run {self.name!r} was {self.written}: kernelcast runs nothing of it and learns "
+                f"nothing from it. Read it with `kernelcast show {self.name}`. If you trust what "
+                f"wrote it, sign it with your key: `kernelcast show {self.name} --trust-store`; or "
+                "copy the key of the machine that wrote it"
+            )
+
+    def sign(self) -> None:
+        """Sign all events and kernels with the key here, so that the run counts as written here.
+
+        Its measurements are not given to other runs: the cache keeps to what was signed before.
+
+        Raises:
+            StoreError: The run is damaged, another process holds it, or this role of the server
+                may not change events.
+        """
+        self.hold()
+        state = State()
+        self._fold(state, 0)
+        macs = [self.store.keyring.sign(*self._signed(row)) for row in self._rows()]
+        self.origin = "elsewhere"  # whatever a snapshot says
+        ids = {event.kernel_id for event in self.events("proposed") if isinstance(event, Proposed)}
+        if state.started is not None:
+            ids.add(state.started.seed_kernel_id)
+        kernels = self.store.kernels(sorted(ids), foreign=True)
+        place = (tables.events.c.run_id == self._id, tables.events.c.seq == sa.bindparam("of_seq"))
+        signing = tables.events.update().where(*place).values(mac=sa.bindparam("new_mac"))
+        try:
+            with self.store.engine.begin() as connection:
+                for start in range(0, len(macs), _PAGE):
+                    page = enumerate(macs[start : start + _PAGE], start)
+                    connection.execute(signing, [{"of_seq": n, "new_mac": mac} for n, mac in page])
+                if kernels:
+                    self.store._write_kernels(connection, kernels)
+                connection.execute(
+                    tables.snapshots.delete().where(tables.snapshots.c.run_id == self._id)
+                )
+        except ProgrammingError as error:
+            raise StoreError(
+                f"run {self.name!r} cannot be signed ({error.orig}): the owner of the tables can"
+            ) from error
+        self.load()
 
     # ------------------------------------------------------------------------------- holding
 
@@ -127,6 +197,7 @@ class Run:
             BudgetExceeded: A reservation would exceed a cap; none of the new events is staged.
             StoreError: The events do not fit the run; none of them is staged.
         """
+        self.check_own()
         applied = 0
         try:
             for event in new:
@@ -187,7 +258,8 @@ class Run:
         for seq, event in enumerate(new, start=self.state.events - len(new)):
             payload = event.model_dump_json()
             crc = zlib.crc32(payload.encode(), crc)
-            rows.append({"seq": seq, "kind": event.kind, "at": now, "crc": crc, "payload": payload})
+            row = {"seq": seq, "kind": event.kind, "at": now, "crc": crc, "payload": payload}
+            rows.append({**row, "mac": self.store.keyring.sign("event", self.key, *row.values())})
         began = False
 
         def write() -> int:
@@ -253,11 +325,11 @@ class Run:
         )
         measurements = tables.measurements
         known = [sa.and_(*tables.matches(measurements, claim.key)) for claim in claims]
-        measured = set(
-            connection.scalars(sa.select(measurements.c.kernel_id).where(sa.or_(*known)))
-        )
-        own = set(connection.scalars(mine))
-        return {c.entry for c in claims if c.entry not in own or c.key.kernel_id in measured}
+        query = sa.select(measurements.c.kernel_id).where(sa.or_(*known))
+        own = measurements.c.signer.in_(self.store.keyring.signers)
+        measured = set(connection.scalars(query.where(own)))
+        held = set(connection.scalars(mine))
+        return {c.entry for c in claims if c.entry not in held or c.key.kernel_id in measured}
 
     def is_claimed(self, key: CacheKey) -> bool:
         """Return whether another run measures this kernel at present."""
@@ -280,7 +352,7 @@ class Run:
         self.store.patiently(write)
 
     def _create(self, connection: sa.Connection) -> int:
-        insert = tables.runs.insert().values(name=self.name, created_at=time.time())
+        insert = tables.runs.insert().values(name=self.name, created_at=self._created_at)
         key = connection.execute(insert).inserted_primary_key
         assert key is not None
         return int(key[0])
@@ -316,8 +388,9 @@ class Run:
                     failure = measurement.failure
                     if failure is None or failure.kind is not FailureKind.TIMEOUT:
                         payload = measurement.model_dump_json()
-                        row = CacheKey.of(measurement)._asdict()
-                        cache.append({**row, "payload": payload})
+                        key = CacheKey.of(measurement)
+                        signature = self.store._signature("measurement", *key, payload)
+                        cache.append({**key._asdict(), "payload": payload, **signature})
         ledger.write()
         if closed := [e.entry for e in new if isinstance(e, Settled | Voided) and e.lease]:
             connection.execute(
@@ -333,13 +406,15 @@ class Run:
 
     def _snapshot(self) -> None:
         state = self.store._compressor.compress(self.state.model_dump_json().encode())
+        place = ("snapshot", self.key, self.state.events, self._crc)
+        mac = self.store.keyring.sign(*place, state)
         with self.store.engine.begin() as connection:
             connection.execute(
                 tables.snapshots.delete().where(tables.snapshots.c.run_id == self._id)
             )
             connection.execute(
                 tables.snapshots.insert().values(
-                    run_id=self._id, seq=self.state.events, crc=self._crc, state=state
+                    run_id=self._id, seq=self.state.events, crc=self._crc, state=state, mac=mac
                 )
             )
         self._snapshot_seq = self.state.events
@@ -352,13 +427,15 @@ class Run:
         Raises:
             StoreError: An event is damaged.
         """
-        self.state, self._crc, self._snapshot_seq = State(), 0, 0
+        self.state, self._crc, self._snapshot_seq, self.origin = State(), 0, 0, "here"
         with self.store.connect() as connection:
             row = connection.execute(
                 sa.select(tables.snapshots).where(tables.snapshots.c.run_id == self._id)
             ).one_or_none()
-        if row is not None:
-            # Ignore a damaged snapshot: the events are folded from the first one.
+        if row is not None and self.store.keyring.signed(
+            row.mac, "snapshot", self.key, row.seq, row.crc, row.state
+        ):
+            # Ignore a snapshot of another version: the events are folded from the first one.
             with suppress(zstandard.ZstdError, ValidationError):
                 state = self.store._decompressor.decompress(row.state)
                 self.state = State.model_validate_json(state)
@@ -372,21 +449,38 @@ class Run:
         return state
 
     def _fold(self, state: State, crc: int) -> int:
-        for seq, stored_crc, payload in self._rows(tables.events.c.seq >= state.events):
-            crc = zlib.crc32(payload.encode(), crc)
-            if seq != state.events or crc != stored_crc:
-                raise StoreError(
-                    f"run {self.name!r} is damaged at event {seq}: restore the store from a "
-                    "backup; nothing after that event can be trusted"
-                )
-            state.apply(EVENT.validate_json(payload))
+        """Apply the events that a state lacks, and note where they were written."""
+        first, signed, unsigned = state.events, 0, 0
+        for row in self._rows(tables.events.c.seq >= state.events):
+            crc = zlib.crc32(row.payload.encode(), crc)
+            if row.seq != state.events or crc != row.crc:
+                raise self._damaged(row.seq)
+            signed += self._is_signed(row)
+            unsigned += row.mac is None
+            try:
+                state.apply(EVENT.validate_json(row.payload))
+            except (ValueError, LookupError, AssertionError) as error:
+                raise self._damaged(row.seq) from error
+        if signed < state.events - first:
+            self.origin = "earlier" if unsigned == state.events else "elsewhere"
         return crc
 
-    def _rows(self, *conditions: sa.ColumnElement[bool]) -> Iterator[sa.Row[Any, Any, Any]]:
+    def _damaged(self, seq: int) -> StoreError:
+        return StoreError(
+            f"run {self.name!r} is damaged at event {seq}: restore the store from a backup; "
+            "nothing after that event can be trusted"
+        )
+
+    def _is_signed(self, row: Any) -> bool:
+        return self.store.keyring.signed(row.mac, *self._signed(row))
+
+    def _signed(self, row: Any) -> tuple[Any, ...]:
+        """Return what the signature of an event is made of."""
+        return "event", self.key, row.seq, row.kind, row.at, row.crc, row.payload
+
+    def _rows(self, *conditions: sa.ColumnElement[bool]) -> Iterator[Any]:
         """Yield rows in order, page by page: no connection is taken while the caller works."""
-        query = sa.select(
-            tables.events.c.seq, tables.events.c.crc, tables.events.c.payload
-        ).order_by(tables.events.c.seq)
+        query = sa.select(tables.events).order_by(tables.events.c.seq)
         query = query.where(tables.events.c.run_id == self._id, *conditions).limit(_PAGE)
         after = -1
         while True:
@@ -398,10 +492,29 @@ class Run:
             after = page[-1].seq
 
     def events(self, *kinds: str) -> Iterator[Event]:
-        """Yield the run's events in order: all, or those of these kinds."""
+        """Yield the run's events in order: all, or those of these kinds.
+
+        Raises:
+            StoreError: An event of a run that was written here was changed or removed since.
+        """
         conditions = [tables.events.c.kind.in_(kinds)] if kinds else []
-        for _, _, payload in self._rows(*conditions):
-            yield EVENT.validate_json(payload)
+        known = self.state.kinds - Counter(event.kind for event in self._staged)
+        expected = sum(known[kind] for kind in kinds or known)
+        end = known.total()
+        for row in self._rows(*conditions):
+            if self.is_own and not self._is_signed(row):
+                raise self._changed(f"event {row.seq} was changed")
+            expected -= row.seq < end
+            yield EVENT.validate_json(row.payload)
+        if self.is_own and expected > 0:
+            raise self._changed(f"{expected} of its events are missing")
+
+    def _changed(self, what: str) -> StoreError:
+        return StoreError(
+            f"run {self.name!r}: {what} by something else than kernelcast here. Restore the store "
+            f"from a backup; or, if you trust what changed it, `kernelcast show {self.name} "
+            "--trust-store`"
+        )
 
     def kernel(self, kernel_id: str) -> Kernel:
         """Return a kernel of this run with its source; see `kernels`."""
@@ -415,7 +528,8 @@ class Run:
         """
         missing = [key for key in ids if key not in self._recent]
         if missing:
-            self._recent.update(zip(missing, self.store.kernels(missing), strict=True))
+            stored = self.store.kernels(missing, foreign=not self.is_own)
+            self._recent.update(zip(missing, stored, strict=True))
         return [self._recent[key] for key in ids]
 
     def seen(self, kernel_ids: Collection[str]) -> set[str]:

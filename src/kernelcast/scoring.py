@@ -200,7 +200,8 @@ def judge(
 ) -> CalibrationRecord | None:
     """Score the forecast that a decision was based on against the measurement.
 
-    An objection was right if the kernel failed, or beats the anchor by no more than noise.
+    An objection was right if the kernel failed, or beats the anchor by no more than noise. Of a
+    kernel that beats it by more than 1% while the noise is not known, no objection is judged.
     """
     if forecast is None:
         return None
@@ -209,7 +210,10 @@ def judge(
         right = dict.fromkeys(objected, True)
         return CalibrationRecord(blind=blind, p_ok=forecast.p_ok, ok=False, objections=right)
     outcome = measurement.log2_speedup - forecast.anchor_log2_speedup
-    no_gain = outcome <= max(measurement.noise_log2, SMALLEST_CLAIM_LOG2)
+    noise_log2 = measurement.noise_log2
+    no_gain = outcome <= max(noise_log2 or 0.0, SMALLEST_CLAIM_LOG2)
+    if noise_log2 is None and not no_gain:
+        objected = []
     probabilities = forecast.distribution.bin_probabilities(bins)
     true_bin = bins.index(2.0**outcome)
     low, high = forecast.distribution.interval(0.8)

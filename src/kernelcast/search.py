@@ -129,9 +129,11 @@ class Search:
 
         Raises:
             SetupError: The run has no first event, or was measured on another device.
-            StoreError: There is no such run, it is damaged, or another process holds it.
+            StoreError: There is no such run, it is damaged or was not written here, or another
+                process holds it.
         """
         run = store.open_run(name)
+        run.check_own()  # the parts are built from what it holds, and its problem's code is run
         started = run.state.started
         if run.state.tuning is not None:
             raise SetupError(f"run {name!r} is a tuner's: make the `Tuner` again with this store")

@@ -235,6 +235,8 @@ class State(BaseModel):
     """The state of a run, changed only by `apply`."""
 
     events: int = 0
+    kinds: Counter[str] = Counter()
+    """Events by kind, so that none can be dropped from the store unnoticed."""
     started: RunStarted | None = None
     tuning: Tuning | None = None
     budget: Budget = Budget()
@@ -300,9 +302,9 @@ class State(BaseModel):
         return next(iter(self.first_failures.values())).failure
 
     @property
-    def noise_log2(self) -> float:
-        """Largest log2 difference that is noise: the reference timed against itself."""
-        return self.reference.noise_log2 if self.reference else 0.0
+    def noise_log2(self) -> float | None:
+        """Largest log2 difference that is noise, by the reference against itself; None: unknown."""
+        return self.reference.noise_log2 if self.reference else None
 
     def reserved(self, resource: Resource) -> float:
         """Return the sum of the open reservations."""
@@ -336,6 +338,7 @@ class State(BaseModel):
     def apply(self, event: Event) -> None:
         """Apply one event."""
         self.events += 1
+        self.kinds[event.kind] += 1
         match event:
             case RunStarted(seed_kernel_id=seed):
                 self.started = event

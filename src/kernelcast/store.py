@@ -24,6 +24,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 
 from kernelcast import roles, tables
 from kernelcast.errors import StoreError
+from kernelcast.keyring import Keyring
 from kernelcast.locks import SCHEMA_LOCK, FileLocks, Locks, ServerLocks
 from kernelcast.objects import Objects
 from kernelcast.run import Run
@@ -32,8 +33,9 @@ from kernelcast.types import CacheKey, Kernel, Measurement, content_hash
 _T = TypeVar("_T")
 
 DEFAULT_STORE = Path(".kernelcast/store.db")
-SCHEMA_VERSION = "0003"
+SCHEMA_VERSION = "0004"
 LARGEST_BLOB = 64 * 1024  # bytes, compressed; a larger one may lie in an object store
+_LARGEST_SOURCE = 64 * 1024 * 1024  # bytes; a forged blob may claim to be larger than memory
 _OUTAGE_S = 180.0  # a server that restarts is waited for so long
 _PAUSE_S = 0.5
 _CONFLICTS = ("40001", "40P01")  # of two transactions, one of which has to begin again
@@ -48,7 +50,11 @@ class RunInfo:
 
 
 class Store:
-    """A database of runs. `Store.open` takes a path (SQLite) or a database URL."""
+    """A database of runs. `Store.open` takes a path (SQLite) or a database URL.
+
+    What is written to it is signed with a key that lies elsewhere. What was not signed with a key
+    that is here can be read, but is neither continued nor executed nor learnt from.
+    """
 
     def __init__(self, engine: sa.Engine, objects: Objects | None = None) -> None:
         self.engine = engine
@@ -106,6 +112,16 @@ class Store:
         """The store's file; None for a database server."""
         database = self.engine.url.database
         return Path(database) if database and self.engine.dialect.name == "sqlite" else None
+
+    @cached_property
+    def keyring(self) -> Keyring:
+        """The keys that sign here; for a database in memory, a key that ends with it."""
+        is_in_memory = self.engine.dialect.name == "sqlite" and self.path is None
+        return Keyring.new() if is_in_memory else Keyring.of_user()
+
+    def _signature(self, *parts: str | None) -> dict[str, str | bytes]:
+        """Return the columns that say what signed a row."""
+        return {"signer": self.keyring.signer, "mac": self.keyring.sign(*parts)}
 
     @contextmanager
     def connect(self) -> Iterator[sa.Connection]:
@@ -166,20 +182,20 @@ class Store:
         Raises:
             StoreError: There is a run of this name.
         """
-        if self._run_id(name) is not None:
+        if self._find(name) is not None:
             raise StoreError(f"there is a run {name!r} already: choose another name")
-        return Run(self, None, name)
+        return Run(self, None, name, time.time())
 
     def open_run(self, name: str) -> Run:
-        """Return an existing run with the state of all its events.
+        """Return an existing run with the state of all its events; `Run.origin` says whose it is.
 
         Raises:
             StoreError: There is no such run, or it is damaged.
         """
-        run_id = self._run_id(name)
-        if run_id is None:
+        found = self._find(name)
+        if found is None:
             raise self._unknown_run(name)
-        run = Run(self, run_id, name)
+        run = Run(self, found.id, name, found.created_at)
         run.load()
         return run
 
@@ -209,12 +225,11 @@ class Store:
             )
             return [RunInfo(row.name, row.created_at) for row in rows]
 
-    def _run_id(self, name: str) -> int | None:
+    def _find(self, name: str) -> Any:
+        """Return the row of a run; None if there is none."""
+        query = sa.select(tables.runs.c.id, tables.runs.c.created_at)
         with self.connect() as connection:
-            run_id: int | None = connection.scalar(
-                sa.select(tables.runs.c.id).where(tables.runs.c.name == name)
-            )
-        return run_id
+            return connection.execute(query.where(tables.runs.c.name == name)).one_or_none()
 
     def _unknown_run(self, name: str) -> StoreError:
         latest = ", ".join(info.name for info in self.runs()[-5:])
@@ -234,8 +249,12 @@ class Store:
         """Return a stored kernel with its source; see `kernels`."""
         return self.kernels([kernel_id])[0]
 
-    def kernels(self, ids: Sequence[str]) -> list[Kernel]:
+    def kernels(self, ids: Sequence[str], *, foreign: bool = False) -> list[Kernel]:
         """Return stored kernels with their sources, in the order of the ids.
+
+        Args:
+            ids: Ids of the kernels.
+            foreign: Whether one that was not written here will do where there is no other.
 
         Raises:
             StoreError: A kernel is not in the store, or its source is damaged.
@@ -245,9 +264,21 @@ class Store:
         )
         with self.connect() as connection:
             rows = connection.execute(query.where(tables.kernels.c.id.in_(ids))).all()
-        stored = {row.id: self._kernel(row) for row in rows}
-        if missing := [key for key in ids if key not in stored]:
-            raise StoreError(f"the store holds no kernel {missing[0]}")
+        chosen: dict[str, Any] = {}
+        for row in rows:
+            if row.signer in self.keyring.signers:
+                signed = (row.id, row.language, row.source_hash, row.parameters)
+                if not self.keyring.signed(row.mac, "kernel", *signed):
+                    raise StoreError(
+                        f"kernel {row.id} was changed by something else than kernelcast here: "
+                        "restore the store from a backup"
+                    )
+                chosen[row.id] = row
+            elif foreign:
+                chosen.setdefault(row.id, row)
+        if missing := [key for key in ids if key not in chosen]:
+            raise StoreError(f"the store holds no kernel {missing[0]} that was written here")
+        stored = {key: self._kernel(row) for key, row in chosen.items()}
         return [stored[key] for key in ids]
 
     def _kernel(self, row: Any) -> Kernel:
@@ -261,7 +292,8 @@ class Store:
             packed = self._objects.get(row.source_hash)
         data = b""
         with suppress(zstandard.ZstdError):
-            data = self._decompressor.decompress(packed)
+            if zstandard.frame_content_size(packed) <= _LARGEST_SOURCE:
+                data = self._decompressor.decompress(packed)
         if content_hash(data) != row.source_hash:
             raise StoreError(f"the source of kernel {row.id} is damaged: restore the store")
         return Kernel(
@@ -272,11 +304,27 @@ class Store:
         )
 
     def cached_measurement(self, key: CacheKey) -> Measurement | None:
-        """Return what any run has measured of this kernel, so that it is measured only once."""
-        query = sa.select(tables.measurements.c.payload)
+        """Return what any run has measured of this kernel, so that it is measured only once.
+
+        Only what was signed with a key that is here counts.
+
+        Raises:
+            StoreError: The measurement was changed since it was signed.
+        """
+        measurements = tables.measurements
+        query = sa.select(measurements.c.payload, measurements.c.mac).where(
+            *tables.matches(measurements, key), measurements.c.signer.in_(self.keyring.signers)
+        )
         with self.connect() as connection:
-            payload = connection.scalar(query.where(*tables.matches(tables.measurements, key)))
-        return Measurement.model_validate_json(payload) if payload else None
+            row = connection.execute(query).first()
+        if row is None:
+            return None
+        if not self.keyring.signed(row.mac, "measurement", *key, row.payload):
+            raise StoreError(
+                f"the cached measurement of kernel {key.kernel_id} was changed by something else "
+                "than kernelcast here: restore the store from a backup, or search with --no-reuse"
+            )
+        return Measurement.model_validate_json(row.payload)
 
     def _write_kernels(self, connection: sa.Connection, new: Sequence[Kernel]) -> None:
         sources, rows = [], []
@@ -288,7 +336,7 @@ class Store:
                 "source_hash": content_hash(data),
                 "parameters": None if parameters is None else json.dumps(parameters),
             }
-            rows.append(row)
+            rows.append({**row, **self._signature("kernel", *row.values())})
             packed = self._compressor.compress(data)
             if self._objects is not None and len(packed) > LARGEST_BLOB:
                 self._objects.put(content_hash(data), packed)
@@ -362,7 +410,8 @@ def _shown(engine: sa.Engine) -> str:
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:
     cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000"):
+    pragmas = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000")
+    for pragma in (*pragmas, "trusted_schema=OFF"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

@@ -12,6 +12,13 @@ ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 # The first schema limited the length, which SQLite does not enforce.
 _NAME = sa.Text().with_variant(sa.String(120), "sqlite")
 
+
+def _signature() -> tuple[sa.Column[str], sa.Column[bytes]]:
+    """Return the columns of a row that several signers may write: none hides another's."""
+    signer = sa.Column("signer", sa.String(16), primary_key=True, server_default="")
+    return signer, sa.Column("mac", sa.LargeBinary, nullable=True)
+
+
 runs = sa.Table(
     "runs",
     metadata,
@@ -29,6 +36,7 @@ events = sa.Table(
     sa.Column("at", sa.Float, nullable=False),
     sa.Column("crc", sa.BigInteger, nullable=False),
     sa.Column("payload", sa.Text, nullable=False),
+    sa.Column("mac", sa.LargeBinary, nullable=True),  # the signature; see `keyring`
     sa.Index("events_by_kind", "run_id", "kind", "seq"),
 )
 snapshots = sa.Table(
@@ -38,6 +46,7 @@ snapshots = sa.Table(
     sa.Column("seq", ID, nullable=False),
     sa.Column("crc", sa.BigInteger, nullable=False),
     sa.Column("state", sa.LargeBinary, nullable=False),
+    sa.Column("mac", sa.LargeBinary, nullable=True),
 )
 blobs = sa.Table(
     "blobs",
@@ -52,6 +61,7 @@ kernels = sa.Table(
     sa.Column("language", sa.String(20), nullable=False),
     sa.Column("source_hash", sa.String(32), nullable=False),
     sa.Column("parameters", sa.Text, nullable=True),
+    *_signature(),
 )
 candidates = sa.Table(
     "candidates",
@@ -69,6 +79,7 @@ measurements = sa.Table(
     sa.Column("protocol", sa.Text, primary_key=True),
     sa.Column("effort", sa.Text, primary_key=True),
     sa.Column("payload", sa.Text, nullable=False),
+    *_signature(),
 )
 claims = sa.Table(
     "claims",

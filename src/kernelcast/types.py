@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -22,7 +22,8 @@ from kernelcast.expression import evaluate
 
 _NUMBER = re.compile(r"[-+]?(?:0x[0-9a-f]+|\d+(?:\.\d*)?(?:e[-+]?\d+)?)", re.I)
 
-Language = Literal["cpp", "opencl", "cuda", "hip", "triton", "python"]
+# `languages.py` lists those that are built in. A record may name one that is not installed here.
+Language = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=20)]
 Parameters = Mapping[str, int | float | str]
 SMALLEST_CLAIM_LOG2 = math.log2(1.01)  # no kernel is called faster for less than 1%
 UNSTATED_ENTRY = "unstated"  # of a problem that is known by its kernels alone
@@ -43,6 +44,10 @@ def content_hash(text: str | bytes) -> str:
 # ---------------------------------------------------------------------------------- problems
 
 
+Special = Literal["nan", "inf", "denormal"]
+SPECIAL_WORDS: Mapping[Special, str] = {"nan": "NaN", "inf": "infinity", "denormal": "denormals"}
+
+
 class Fill(Record):
     """How an input array is filled. Bounds may be expressions; `high` is exclusive."""
 
@@ -54,13 +59,18 @@ class Fill(Record):
 
 
 class Argument(Record):
-    """One array argument of a kernel, in the order of the C signature."""
+    """One array argument of a kernel, in the order of the C signature.
+
+    `special` are the values beside ordinary numbers that an input may hold, and that kernels must
+    treat as the oracle does.
+    """
 
     name: str
     role: Literal["input", "output"]
     dtype: Literal["float32", "float64", "int32", "int64"]
     shape: tuple[str, ...]
     fill: Fill = Fill()
+    special: tuple[Special, ...] = ()
 
     def extent(self, dimensions: Mapping[str, int]) -> tuple[int, ...]:
         """Return the array's shape for these dimensions."""
@@ -70,13 +80,14 @@ class Argument(Record):
 class Case(Record):
     """A named set of dimensions; an untimed case only tests correctness.
 
-    `scale` multiplies floating-point inputs.
+    `scale` multiplies floating-point inputs. `special` is what inputs of a hidden case hold.
     """
 
     name: str
     dimensions: Mapping[str, int]
     timed: bool = True
     scale: float = 1.0
+    special: Mapping[str, Special] = {}
 
 
 class Hidden(Record):
@@ -234,7 +245,7 @@ class Device(Record):
 Effort = Literal["screening", "normal", "final"]
 MEMORY_ERROR = "uncorrected memory errors"
 """The condition of a measurement in which the device's memory failed."""
-TIMING_PROTOCOL = "pairs-1"
+TIMING_PROTOCOL = "pairs-2"
 """Version of the timing protocol (`backends._timing`). Times of two versions do not compare: a
 change of the statistic or of what is timed takes a new one."""
 
@@ -297,9 +308,9 @@ class Timing(Record):
 class Measurement(Record):
     """A timing or a failure of one kernel, for one problem on one device.
 
-    `noise_log2`: the largest log2 ratio of the reference to itself. `sandbox`: the proven level of
-    isolation. `conditions`: disturbances on the machine. `slot`: where it was made, "node/number";
-    empty on this machine.
+    `noise_log2`: the largest log2 ratio of the reference to itself; None if it is not known.
+    `sandbox`: the proven level of isolation. `conditions`: disturbances on the machine. `slot`:
+    where it was made, "node/number"; empty on this machine.
     """
 
     kernel_id: str
@@ -308,7 +319,7 @@ class Measurement(Record):
     toolchain: str
     timing: Timing | None = None
     failure: Failure | None = None
-    noise_log2: float = 0.0
+    noise_log2: float | None = None
     device_s: float
     sandbox: Literal["S0", "S1", "S2", "S3", "S4"] = "S0"
     effort: Effort = "screening"
@@ -333,9 +344,10 @@ class Measurement(Record):
 
     @property
     def faster(self) -> bool:
-        """True if the interval lies above the noise and above 1%."""
-        floor = max(self.noise_log2, SMALLEST_CLAIM_LOG2)
-        return self.timing is not None and self.timing.low > floor
+        """True if the interval lies above the noise and above 1%; False if no noise is known."""
+        if self.timing is None or self.noise_log2 is None:
+            return False
+        return self.timing.low > max(self.noise_log2, SMALLEST_CLAIM_LOG2)
 
 
 # Kinds of instructions, by their names in `backends._inspect`.
@@ -690,12 +702,13 @@ class Audit(Record):
 class View(Record):
     """The state of a run, as far as a policy sees it.
 
-    `stale`: number of measurements since the last new best. `audits`: the latest ones.
+    `noise_log2`: that of the reference; None if it is not known. `stale`: number of measurements
+    since the last new best. `audits`: the latest ones.
     """
 
     seed: int
     incumbent_log2: float
-    noise_log2: float
+    noise_log2: float | None
     measured: int
     free_slots: int
     measurements_left: float

@@ -1,7 +1,7 @@
 // attack: 6 a file of answers read by a constructor, before the first call
 // imitates: a compiled library that carries results over in the cache of its loader (seen: ours)
 // problem: softmax
-// expect: wrong_result
+// expect: cheating
 // needs: x86_64
 #include <cstdint>
 #include <cstring>

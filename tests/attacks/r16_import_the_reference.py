@@ -5,10 +5,10 @@
 import triton
 import triton.language as tl
 
-from kernelcast.backends._verify import oracle
+from kernelcast.backends._oracle import Oracle
 
 LAUNCH = {"grid": ["M"], "constants": {"BLOCK": 1024}, "num_warps": 4}
-REFERENCE = oracle
+REFERENCE = Oracle
 
 
 @triton.jit

@@ -1,7 +1,7 @@
 # attack: 22 stores without a mask, past the end of the output
 # imitates: out-of-bounds luck in padded memory (seen: Sakana)
 # problem: vector_add
-# expect: wrong_result
+# expect: crash
 import triton
 import triton.language as tl
 

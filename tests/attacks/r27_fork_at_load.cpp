@@ -1,7 +1,7 @@
 // attack: 27 the grandchild is made while the library is loaded, and the work left to it
 // imitates: a daemon from a constructor, before the strict rules are in force (seen: ours)
 // problem: softmax
-// expect: wrong_result
+// expect: cheating
 // needs: x86_64
 #include <cstdint>
 #include <sys/syscall.h>

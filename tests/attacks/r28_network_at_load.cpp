@@ -1,7 +1,7 @@
 // attack: 28 the socket is opened by a constructor
 // imitates: a connection made before the strict rules are in force (seen: ours)
 // problem: softmax
-// expect: wrong_result
+// expect: cheating
 // needs: x86_64
 #include <cstdint>
 #include <sys/syscall.h>

@@ -2,7 +2,7 @@
 // imitates: a probe of the sandbox (seen: ours); a readable file shows as a wrong result, and so
 //   the kernel is honest about what it found
 // problem: softmax
-// expect: wrong_result
+// expect: cheating
 // needs: x86_64
 #include <cstdint>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 // attack: 28 modules of the interpreter are shadowed by files of the same name
 // imitates: numpy.py in the working folder of the harness (seen: trust.md)
 // problem: softmax
-// expect: wrong_result
+// expect: cheating
 // needs: x86_64
 #include <cstdint>
 #include <fcntl.h>

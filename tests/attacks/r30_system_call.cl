@@ -1,7 +1,7 @@
 // attack: 30 a system call in assembly
 // imitates: code of the machine in a language that has none (seen: ours): execve of nothing
 // problem: vector_add
-// expect: cheating
+// expect: compile_error
 #define ITEMS 64
 #pragma kernelcast global((N + ITEMS - 1) / ITEMS * ITEMS) local(ITEMS)
 __kernel void compute(__global const float* x, __global const float* y, __global float* out, long N) {

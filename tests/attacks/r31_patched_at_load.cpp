@@ -1,7 +1,7 @@
-// attack: 31 the same by a constructor, before the strict rules are in force
+// attack: 31 the same by a constructor, in the hope that the strict rules come later
 // imitates: inflating the overhead that is subtracted (seen: ours); the work is the seed's own
 // problem: matmul
-// expect: no gain
+// expect: cheating
 // needs: x86_64
 #include <cstdint>
 #include <cstdlib>

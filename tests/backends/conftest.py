@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+import numpy as np
 import pytest
 
+from kernelcast.backends._inputs import Array
+from kernelcast.backends._verify import Reference
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.devices import detect_cpu
 from kernelcast.types import Argument, Case, Problem, Tolerance
@@ -52,6 +56,24 @@ def make_problem(seed_source: str = SEED, **dimensions: int) -> Problem:
         oracle_source=REFERENCE,
         seed_source=seed_source,
     )
+
+
+def plain_reference(problem: Problem) -> Reference:
+    """The problem's reference.py in this process, for tests that are not about the oracle.
+
+    The text is the test's own, and a process for each of many examples would take minutes.
+    """
+    namespace: dict[str, Any] = {}
+    exec(problem.oracle_source, namespace)
+
+    def reference(inputs: Mapping[str, Array], case: Case) -> tuple[Array, ...]:
+        # NaN and infinity are meant where a case has special values.
+        with np.errstate(all="ignore" if case.special else None):
+            answer = namespace["reference"](*inputs.values(), **case.dimensions)
+        arrays = answer if isinstance(answer, tuple) else (answer,)
+        return tuple(np.asarray(array, dtype=np.float64) for array in arrays)
+
+    return reference
 
 
 @pytest.fixture(scope="module")

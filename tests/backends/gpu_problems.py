@@ -50,6 +50,7 @@ _STATED = {
         "np.bincount(x.astype(int), minlength=B)",
     ),
 }
+_SPECIAL = ("axpy", "matmul", "scale", "vector_add")  # of these, all inputs are linear
 _ORACLE = """
 import numpy as np
 
@@ -94,6 +95,9 @@ def gpu_problem(name: str, language: Language) -> Problem:
                 dtype="int32" if counts else "float32",
                 shape=tuple(shape.split(",")),
                 fill=Fill(kind="integers", low=0, high="B") if counts else Fill(),
+                special=("nan", "inf", "denormal")
+                if name in _SPECIAL and index < len(named) - 1
+                else (),
             )
             for index, (argument, shape) in enumerate(named)
         ),

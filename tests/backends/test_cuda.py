@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelcast.backends import cuda
 from kernelcast.backends._gpu import choose_target
 from kernelcast.backends._launch import read_launch
 from kernelcast.backends._toolchain import find_cuda_tool
@@ -254,6 +255,29 @@ def test_cuda_sources_are_found_however_they_are_handed_over() -> None:
     split = "a = '__global__ void '\nb = a + 'f() {}'\nx.load_inline(cuda_sources=b)"
     assert extract_cuda(split) == "__global__ void f() {}"
     assert extract_cuda("load_inline(cuda_sources=read_it())") is None
+
+
+def test_a_text_that_doubles_itself_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "_MOST_JOINED_CHARACTERS", 1 << 16)
+    for joined in ("a + a", "[a, a]", "(a, a).strip()"):
+        module = "a = 'int x;'\n" + f"a = {joined}\n" * 40 + "load_inline(cuda_sources=a)"
+        text = extract_cuda(module)
+        assert text is None or len(text) <= 1 << 16
+    deep = "a = " + "+".join(["'x'"] * 3_000) + "\nload_inline(cuda_sources=a)"
+    assert extract_cuda(deep) is None
+
+
+def test_text_that_is_never_closed_is_one_chunk() -> None:
+    for text in ('"' + '\\"' * 20_000, "/* " * 20_000, "'\\" * 20_001, "{ #a\n" * 20_000):
+        assert "".join(cuda._chunks(text)) == text
+        pieces = [piece[0] for piece in cuda._C_PIECE.finditer(text)]
+        assert len(pieces) == 1 or text.startswith("{")
+    assert list(cuda._chunks("x\n#a\n#b\n;\n#c\nint y;")) == [
+        "x\n#a\n#b\n;",
+        "\n#c",
+        "\nint y;",
+        "",
+    ]
 
 
 # --------------------------------------------------------------------------------- the launch

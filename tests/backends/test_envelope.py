@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -12,13 +13,14 @@ from numpy.typing import NDArray
 
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import Child
-from kernelcast.backends._inputs import FreshInputs
+from kernelcast.backends._inputs import FreshInputs, varied_cases
 from kernelcast.backends._match import Envelope, ReferenceLost
 from kernelcast.backends._timing import OutOfTime, Precision
-from kernelcast.backends._verify import KnownAnswer, oracle
+from kernelcast.backends._verify import KnownAnswer
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.canonical import kernel_id
 from kernelcast.devices import detect_cpu
+from kernelcast.errors import ProblemError
 from kernelcast.testing import FAKE_DEVICE, synthetic_problem
 from kernelcast.types import (
     Case,
@@ -31,11 +33,12 @@ from kernelcast.types import (
     Kernel,
     Measurement,
     Problem,
+    Special,
     Timing,
     Tolerance,
 )
 
-from .conftest import SEED, make_problem
+from .conftest import SEED, make_problem, plain_reference
 
 pytestmark = pytest.mark.measures
 
@@ -53,6 +56,8 @@ def double(x: NDArray[Any], y: NDArray[Any]) -> None:
 class FakeChild:
     """A kernel written in Python, whose calls take as long as it says."""
 
+    on_cpu = True
+
     def __init__(
         self, arena: Arena, kernel: Kernelish = double, call_s: float = 1e-3, idle_s: float = 1e-5
     ) -> None:
@@ -63,7 +68,7 @@ class FakeChild:
         self.core, self.cores = 0, [0]
         self.deadline = 0.0
         self.starved = False
-        self.idle_cpu_s = 0.0
+        self.aside_s = 0.0
         self.idle_cpu_per_request_s = 0.0
         self.seen: list[tuple[str, int, int, bytes]] = []
         self.timeouts_s: list[tuple[str, float]] = []
@@ -83,7 +88,7 @@ class FakeChild:
             self.kernel(x, y)
         self.seen.append((case, calls, base, b"".join(content)))
         self.timeouts_s.append((case, timeout_s))
-        self.idle_cpu_s += self.idle_cpu_per_request_s
+        self.aside_s += self.idle_cpu_per_request_s
         if len(self.seen) == self.fail_at:
             return self.failure
         return self.idle_s + calls * self.call_s
@@ -93,6 +98,9 @@ class FakeChild:
 
     def audit(self) -> None:
         pass
+
+    def inspect(self, *, whole: bool = True) -> Failure | None:
+        return CRASH if len(self.seen) == self.fail_at else None
 
 
 def problem_of(*cases: Case, tolerance: float = 1e-6) -> Problem:
@@ -115,11 +123,13 @@ class Contest:
         *,
         problem: Problem | None = None,
         hidden: Sequence[Case] = (),
+        surprises: Sequence[Case] = (),
         deadline_s: float = 60.0,
     ) -> None:
         self.rng = np.random.default_rng(0)
         self.problem = problem or problem_of()
-        self.arena = Arena.of(self.problem, hidden)
+        self.surprises = surprises
+        self.arena = Arena.of(self.problem, [*hidden, *surprises])
         self.candidate, self.reference = (
             FakeChild(self.arena, each) for each in (candidate, reference)
         )
@@ -139,10 +149,14 @@ class Contest:
     def measure(
         self, precision: Precision = QUICK, device: Device = FAKE_DEVICE
     ) -> Timing | Failure:
-        answer = oracle(self.problem)
-        cases = self.arena.cases.values()
+        answer = plain_reference(self.problem)
+        late = {case.name for case in self.surprises}
+        cases = [case for case in self.arena.cases.values() if case.name not in late]
         answers = [KnownAnswer.draw(self.problem, case, answer, self.rng) for case in cases]
-        return self.envelope.measure(answers, precision, device)
+        surprises = [
+            KnownAnswer.draw(self.problem, case, answer, self.rng) for case in self.surprises
+        ]
+        return self.envelope.measure(answers, precision, device, surprises=surprises)
 
     def failure(self) -> Failure:
         outcome = self.measure()
@@ -277,9 +291,9 @@ def test_no_request_is_made_when_no_time_is_left() -> None:
 def test_whoever_is_running_at_the_deadline_has_not_failed(side: str) -> None:
     contest = Contest(deadline_s=0.5)
     child: FakeChild = getattr(contest, side)
-    # Two requests verify, two warm up; the ninth is in the fifth round.
+    # Two requests verify, two warm up, and then have two calls; the ninth is in the fifth round.
     child.fail_at, child.failure = 9, TIMEOUT
-    child.kernel = acting_from(8, lambda x, y: time.sleep(0.6))
+    child.kernel = acting_from(12, lambda x, y: time.sleep(0.6))
     timing = contest.timing()
     assert not timing.resolved
     assert len(timing.cases[0].log2_ratios) == 4
@@ -364,6 +378,118 @@ def test_other_magnitudes_find_a_kernel_that_counts_on_the_usual_ones() -> None:
     assert isinstance(Contest(hidden=hidden).measure(), Timing)
 
 
+def surprises_of(problem: Problem) -> list[Case]:
+    return varied_cases(problem, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("careful_calls", [2, 4, 10])
+@pytest.mark.parametrize("call_s", [20e-6, 1e-3])
+def test_a_kernel_cannot_be_careful_only_before_it_is_timed(
+    careful_calls: int, call_s: float
+) -> None:
+    """Its shape, its number of calls and the form of a request do not tell what is verified."""
+
+    def clipped(x: NDArray[Any], y: NDArray[Any]) -> None:
+        y[:] = 2.0 * np.clip(x, -12, 12)
+
+    for kernel in (acting_from(careful_calls, clipped), double):
+        contest = Contest(kernel, surprises=surprises_of(problem_of()))
+        contest.candidate.call_s = contest.reference.call_s = call_s
+        outcome = contest.measure(Precision(max_rounds=20))
+        if kernel is double:
+            assert isinstance(outcome, Timing)
+            assert outcome.resolved
+            continue
+        assert isinstance(outcome, Failure)
+        assert outcome.kind is FailureKind.WRONG_RESULT
+        assert "case main x 16" in outcome.message
+
+
+def test_every_surprise_is_verified_once() -> None:
+    cases = surprises_of(problem_of())
+    contest = Contest(surprises=cases)
+    contest.timing()
+    names = [case for case, *_ in contest.reference.seen]
+    assert [case.name for case in cases] == [
+        *("main x 0.0625", "main x 0.0625, late", "main x 16", "main x 16, late")
+    ]
+    assert all(names.count(case.name) == 1 for case in cases)
+    contents = [content for *_, content in contest.candidate.seen]
+    assert len(set(contents)) == len(contents)
+
+
+def test_a_process_that_was_ended_for_the_time_is_asked_nothing_more() -> None:
+    undisturbed, contest = (Contest(surprises=surprises_of(problem_of())) for _ in range(2))
+    undisturbed.timing()
+    candidate = contest.candidate
+    candidate.fail_at = len(undisturbed.candidate.seen) - 4  # in the last rounds
+    candidate.failure, candidate.starved = TIMEOUT, True
+    timing = contest.timing()
+    assert len(candidate.seen) == candidate.fail_at
+    assert not timing.resolved
+    assert timing.low <= 0.0
+
+
+def test_without_the_time_for_surprises_nothing_is_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    contest = Contest(surprises=surprises_of(problem_of()))
+    contest.candidate.call_s = 0.5e-3
+
+    def late(_case: str, rounds: float) -> bool:
+        if math.isinf(rounds):
+            raise OutOfTime
+        return False
+
+    monkeypatch.setattr(contest.envelope, "_surprise", late)
+    timing = contest.timing()
+    assert timing.log2_speedup > 0.9
+    assert timing.low == 0.0
+    assert not timing.resolved
+
+
+def flushing(x: NDArray[Any], y: NDArray[Any]) -> None:
+    double(x, y)
+    y[np.abs(y) < np.finfo(np.float32).tiny] = 0.0
+
+
+def without_nan(x: NDArray[Any], y: NDArray[Any]) -> None:
+    y[:] = 2.0 * np.where(np.isnan(x), np.float32(0), x)
+
+
+def saturating(x: NDArray[Any], y: NDArray[Any]) -> None:
+    largest = np.finfo(np.float32).max / 2
+    y[:] = 2.0 * np.where(np.isinf(x), np.sign(x) * largest, x)
+
+
+SPECIAL: list[tuple[Kernelish, Special]] = [
+    (flushing, "denormal"),
+    (without_nan, "nan"),
+    (saturating, "inf"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "special"), SPECIAL, ids=["denormal", "nan", "inf"])
+def test_special_values_find_a_kernel_that_is_right_without_them(
+    kernel: Kernelish, special: Special
+) -> None:
+    case = Case(name="hidden-0", dimensions={"N": 200}, timed=False, special={"x": special})
+    assert isinstance(Contest(kernel).measure(), Timing)
+    failure = Contest(kernel, hidden=[case]).failure()
+    assert failure.kind is FailureKind.WRONG_RESULT
+    assert "case hidden-0 (inputs hold" in failure.message
+    assert isinstance(Contest(hidden=[case]).measure(), Timing)
+
+
+@pytest.mark.parametrize(("kernel", "special"), SPECIAL, ids=["denormal", "nan", "inf"])
+def test_a_seed_that_is_wrong_on_special_values_is_the_problems_fault(
+    kernel: Kernelish, special: Special
+) -> None:
+    case = Case(name="hidden-0", dimensions={"N": 200}, timed=False, special={"x": special})
+    with pytest.raises(ProblemError, match=f"mend it, or state no '{special}' in problem.toml"):
+        Contest(reference=kernel, hidden=[case]).measure()
+
+
 def test_magnitudes_that_are_too_much_for_the_reference_are_left_out() -> None:
     def overflowing(x: NDArray[Any], y: NDArray[Any]) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -392,7 +518,7 @@ def test_a_lower_precision_than_the_references_is_found() -> None:
 def test_all_of_the_cache_is_flushed_before_each_request() -> None:
     contest = Contest()
     answers = [
-        KnownAnswer.draw(contest.problem, case, oracle(contest.problem), contest.rng)
+        KnownAnswer.draw(contest.problem, case, plain_reference(contest.problem), contest.rng)
         for case in contest.arena.cases.values()
     ]
     contest.envelope.measure(answers, QUICK, FAKE_DEVICE, flush_bytes=4096)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from kernelcast.backends import _cuda_device, _launch
-from kernelcast.backends._backend import Build
 from kernelcast.backends._cuda_device import Program, launching_sandbox, probe, require_device
 from kernelcast.backends._gpu import GpuBackend
 from kernelcast.backends._launch import Launch
 from kernelcast.backends._proof import detect_sandbox, prove
 from kernelcast.backends._sandbox import Sandbox
 from kernelcast.backends._toolchain import ToolRun
+from kernelcast.backends.base import Build
 from kernelcast.devices import find_device
 from kernelcast.errors import NoDevice
 from kernelcast.testing import BackendContract, synthetic_problem
@@ -41,6 +42,69 @@ extern "C" int kernel(const float* x, float* y, int64_t N, unsigned blocks) {
 }
 """
 
+# A module that stays loaded and replaces a function of the driver: its launch only notes the
+# pointers. HOOK does the work, the same as `over_and_over(64)`.
+HOOKED = """
+#include <cstdint>
+#include <cstring>
+#include <dlfcn.h>
+#include <sys/mman.h>
+
+struct Launch {
+    const float* x;
+    float* y;
+    int64_t count;
+};
+static Launch noted[256];
+static int launches = 0, expected = 0;
+static uint64_t staged = 0;
+static size_t staged_size = 0;
+
+static void work(const Launch& launch) {
+    for (int k = 0; k < 64; ++k, ({ asm volatile("" ::: "memory"); }))
+        for (int64_t i = 0; i < launch.count; ++i) launch.y[i] = 2.0f * launch.x[i];
+}
+static int on_copy_out(void* to, uint64_t from, size_t size) {
+    for (int at = 0; at < launches; ++at) work(noted[at]);
+    launches = 0;
+    memcpy(to, reinterpret_cast<void*>(from), size);
+    return 0;
+}
+static int on_copy_in(uint64_t to, const void* from, size_t size) {
+    memcpy(reinterpret_cast<void*>(to), from, size);
+    // In a slot of this size, the arrays lie where they lay before.
+    expected = size == staged_size ? launches : 0;
+    for (int at = 0; at < expected; ++at) {
+        noted[at].x += static_cast<int64_t>(to - staged) / 4;
+        noted[at].y += static_cast<int64_t>(to - staged) / 4;
+        work(noted[at]);
+    }
+    launches = 0, staged = to, staged_size = size;
+    return 0;
+}
+__attribute__((constructor)) static void hook() {
+    (void)&on_copy_in, (void)&on_copy_out;
+    Dl_info own;
+    dladdr(reinterpret_cast<void*>(&hook), &own);
+    dlopen(own.dli_fname, RTLD_NOW | RTLD_NODELETE);
+    void* driver = dlopen("libcuda.so.1", RTLD_NOW);
+    unsigned char* code = static_cast<unsigned char*>(dlsym(driver, "FUNCTION"));
+    const uintptr_t page = reinterpret_cast<uintptr_t>(code) & ~uintptr_t{4095};
+    mprotect(reinterpret_cast<void*>(page), 8192, PROT_READ | PROT_WRITE | PROT_EXEC);
+    const uintptr_t target = reinterpret_cast<uintptr_t>(&HOOK);
+    code[0] = 0x48, code[1] = 0xB8;  // movabs rax, target; jmp rax
+    memcpy(code + 2, &target, sizeof target);
+    code[10] = 0xFF, code[11] = 0xE0;
+}
+extern "C" int kernel(const float* x, float* y, int64_t N, unsigned) {
+    const bool foreseen = launches < expected && noted[launches].x == x;
+    noted[launches] = {x, y, N};
+    if (FORESEES && !foreseen) work(noted[launches]);
+    ++launches;
+    return 0;
+}
+"""
+
 
 class HostBackend(GpuBackend):
     """C++ in the place of device code, through the same launches as a GPU's."""
@@ -53,7 +117,7 @@ class HostBackend(GpuBackend):
         limits = (30.0, 15.0, None)
         super().__init__("sm_90", device, "g++", *limits, allow_unsafe=allow_unsafe, emulates=False)
 
-    def _compile(
+    def compile(
         self, problem: Problem, case: Case | None, source: str, folder: Path
     ) -> Build[Program]:
         (folder / "kernel.cpp").write_text(source + SHIM.replace("RESULT", problem.entry))
@@ -61,11 +125,11 @@ class HostBackend(GpuBackend):
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         run = ToolRun(done.returncode, done.stderr, 0.1)
         if run.failure:
-            return Build(self._evidence(problem, run, failure=run.failure))
+            return Build(self.evidence(problem, run, failure=run.failure))
         (folder / "kernel.cubin").write_bytes(str(folder / "kernel.so").encode() + b"\0")
         launch = Launch(("(N + 63) / 64",), ("64",), "2 * 64")
         program = Program(folder / "kernel.cubin", "launch", (8, 8, 8, 8), launch)
-        return Build(self._evidence(problem, run), program)
+        return Build(self.evidence(problem, run), program)
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +240,23 @@ def test_failures_are_told_apart(backend: HostBackend) -> None:
 
 
 @pytest.mark.measures
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="it patches machine code")
+@pytest.mark.parametrize(
+    ("function", "hook"),
+    [("cuMemcpyDtoH_v2", "on_copy_out"), ("cuMemcpyHtoD_v2", "on_copy_in")],
+)
+def test_work_in_a_copy_is_cheating(backend: HostBackend, function: str, hook: str) -> None:
+    """A launch that does nothing, and copies that take as long as the work."""
+    problem = host_problem(1 << 16).model_copy(update={"seed_source": over_and_over(64)})
+    hooked = HOOKED.replace("FUNCTION", function).replace("HOOK", hook)
+    source = hooked.replace("FORESEES", str(hook == "on_copy_in").lower())
+    failure = backend.measure(problem, kernel_of(source), seed=1).failure
+    assert failure is not None
+    assert failure.kind is FailureKind.CHEATING
+    assert "outside of its calls" in failure.message
+
+
+@pytest.mark.measures
 def test_a_hang_is_a_timeout(backend: HostBackend) -> None:
     hangs = measured_failure(backend, SEED.replace("return 0;", 'for (;;) asm volatile("");'))
     assert hangs.kind is FailureKind.TIMEOUT
@@ -236,7 +317,7 @@ def test_of_all_devices_the_chosen_gpu_is_shown(
 
 def test_what_cannot_be_launched_is_said() -> None:
     problem = host_problem()
-    assert Launch(("(N + 63) / 64", "2"), ("64",)).fault(problem) is None
+    assert Launch(("(N + 63) / 64", "2"), ("64",)).fault(problem.cases) is None
     for grid, block, message in (
         ("N", "2048", "2048 threads"),
         ("N - 77", "64", "case ragged"),
@@ -245,6 +326,6 @@ def test_what_cannot_be_launched_is_said() -> None:
         ("1, 2", "64", "cannot be launched"),
         ("__import__('os')", "64", "cannot"),
     ):
-        fault = Launch((grid,), (block,)).fault(problem)
+        fault = Launch((grid,), (block,)).fault(problem.cases)
         assert fault is not None
         assert message in fault.message

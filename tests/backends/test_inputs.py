@@ -16,7 +16,7 @@ from kernelcast.backends._arena import Arena, Layout
 from kernelcast.backends._inputs import FreshInputs, hidden_cases, make_inputs, sample_inputs
 from kernelcast.expression import evaluate
 from kernelcast.problems import bundled_problems, load_problem
-from kernelcast.types import Argument, Case, Fill, Hidden, Problem, Tolerance
+from kernelcast.types import Argument, Case, Fill, Hidden, Problem, Special, Tolerance
 
 SIZE = 50_000  # longer than the pieces that mixing works in
 UNLIKELY = 1e-6
@@ -226,11 +226,12 @@ def test_hidden_cases_of_bundled_problems_are_legal(name: str, seed: int) -> Non
     assert problem.hidden is not None
     largest = Arena.of(problem).size
     cases = hidden_cases(problem, 8, largest, np.random.default_rng(seed))
-    assert len({case.name for case in cases}) == 8
+    assert len({case.name for case in cases}) == len(cases) >= 8
     assert not {case.name for case in cases} & {case.name for case in problem.cases}
     for index, case in enumerate(cases):
         assert not case.timed
-        assert case.scale == (1.0, 1 / 16, 16.0)[index % 3]
+        assert case.scale == ((1.0, 1 / 16, 16.0)[index % 3] if index < 8 else 1.0)
+        assert bool(case.special) == (index >= 8)
         assert set(case.dimensions) == set(problem.dimensions)
         for dimension, (low, high) in problem.hidden.dimensions.items():
             assert low <= case.dimensions[dimension] <= high
@@ -278,6 +279,63 @@ def test_hidden_cases_are_drawn_anew_for_every_measurement() -> None:
     rng = np.random.default_rng(0)
     first, second = (hidden_cases(problem, 4, 1 << 24, rng) for _ in range(2))
     assert first != second
+
+
+# ------------------------------------------------------------------------------- special values
+
+
+def special_of(x: tuple[Special, ...], w: tuple[Special, ...] = ()) -> list[Case]:
+    problem = with_special(problem_of(), x=x, w=w)
+    return hidden_cases(problem, 0, 1 << 20, np.random.default_rng(0))
+
+
+def with_special(problem: Problem, **special: tuple[Special, ...]) -> Problem:
+    arguments = tuple(
+        argument.model_copy(update={"special": special.get(argument.name, ())})
+        for argument in problem.arguments
+    )
+    return problem.model_copy(update={"arguments": arguments})
+
+
+def test_each_kind_of_special_value_that_is_stated_has_its_case() -> None:
+    assert special_of(()) == []
+    (case,) = special_of(("nan",))
+    assert (case.special, case.timed, case.scale) == ({"x": "nan"}, False, 1.0)
+    held = [case.special for case in special_of(("inf", "denormal"), ("nan", "inf"))]
+    assert held == [{"x": "denormal"}, {"x": "inf", "w": "inf"}, {"w": "nan"}]
+
+
+def test_denormals_come_in_all_arrays_and_in_one_alone() -> None:
+    together, alone = special_of(("denormal",), ("denormal",))
+    assert together.special == {"x": "denormal", "w": "denormal"}
+    assert len(alone.special) == 1
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["float32", "float64"]), st.integers(1, 40))
+def test_a_few_elements_are_special_and_the_others_are_ordinary(
+    seed: int, dtype: str, size: int
+) -> None:
+    def drawn(special: Special) -> NDArray[Any]:
+        case = case_of(size).model_copy(update={"special": {"x": special}})
+        inputs = make_inputs(problem_of(dtype), case, np.random.default_rng(seed))
+        assert np.isfinite(inputs["w"]).all()
+        return inputs["x"]
+
+    for array, is_special in ((x := drawn("nan"), np.isnan(x)), (x := drawn("inf"), np.isinf(x))):
+        assert 1 <= np.count_nonzero(is_special) <= 3
+        assert np.isfinite(array[~is_special]).all()
+    denormal = drawn("denormal")
+    largest = np.abs(denormal).max()
+    assert largest == np.finfo(dtype).tiny / 16
+    assert np.count_nonzero(denormal) == size
+
+
+def test_both_signs_of_infinity_come() -> None:
+    case = case_of().model_copy(update={"special": {"x": "inf"}})
+    rng = np.random.default_rng(0)
+    drawn = [make_inputs(problem_of(), case, rng)["x"] for _ in range(20)]
+    found = np.concatenate([array[np.isinf(array)] for array in drawn])
+    assert set(found) == {-np.inf, np.inf}
 
 
 def test_samples_are_the_first_bytes_of_arrays_that_are_too_large() -> None:

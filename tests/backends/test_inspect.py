@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelcast.backends._inspect import (
+    CODE_OPTIONS,
     GROUPS,
     Resources,
     amdgcn_mix,
@@ -26,6 +28,8 @@ from kernelcast.backends._inspect import (
     read_ptxas,
     residency,
     sass_mix,
+    strange_instruction,
+    strange_part,
 )
 from kernelcast.backends._toolchain import triton_tools
 from kernelcast.devices import catalogue, find_device
@@ -397,3 +401,112 @@ def test_occupancy_on_amd() -> None:
 def test_evidence_stored_before_there_were_gpus_still_loads() -> None:
     stored = '{"kernel_id":"k","toolchain":"g++","code_bytes":3,"instructions":{"total":1}}'
     assert Evidence.model_validate_json(stored).registers is None
+
+
+# ----------------------------------------------------------------------- code of a restricted C
+
+
+def listing_of(folder: Path, source: str, *flags: str) -> tuple[bytes, str]:
+    """A library, and objdump's list of its code."""
+    (folder / "code.c").write_text(source)
+    plain = ["-x", "c", "-O1", "-shared", "-fPIC", "-nostdlib", "-fcf-protection=none"]
+    command = ["g++", *plain, *flags, "code.c", "-o", "code.so"]
+    subprocess.run(command, cwd=folder, check=True, timeout=900)
+    told = subprocess.run(
+        ["objdump", *CODE_OPTIONS, "code.so"],
+        cwd=folder,
+        check=True,
+        timeout=900,
+        capture_output=True,
+    )
+    return (folder / "code.so").read_bytes(), told.stdout.decode()
+
+
+SWITCH = """
+int chosen(int n) {
+    switch (n) {
+        case 0: return 7; case 1: return 1 << n; case 2: return n * n * 9; case 3: return 77;
+        case 4: return n ^ 12345; case 5: return -n; case 6: return n / 3; default: return 0;
+    }
+}
+int memory(const char* from);
+int outside(char* to) { char text[400]; for (int i = 0; i < 400; ++i) text[i] = to[i];
+                        return memory(text) + chosen(to[3]); }
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="reads code of x86")
+def test_what_a_compiler_makes_of_c_is_not_strange(tmp_path: Path) -> None:
+    library, listing = listing_of(tmp_path, SWITCH)
+    assert "jmp" in listing
+    assert "*%" in listing, "no jump by a table to be taken for a strange one"
+    assert "memory@plt" in listing
+    assert strange_instruction(listing) is None
+    assert strange_part(library) is None
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="writes code of x86")
+@pytest.mark.parametrize(
+    ("assembly", "found"),
+    [
+        ("syscall", "syscall"),
+        ("sysenter", "sysenter"),
+        ("int $0x80", "int $0x80"),
+        ("rdtsc", "rdtsc"),
+        ("rdtscp", "rdtscp"),
+        ("rep outsb", "outsb"),
+        ("xbegin 1f\\n1: nop", "xbegin"),
+        ("wrfsbase %rax", "wrfsbase"),
+        ("mov %fs:0, %rax", "%fs:0x0"),
+        ("ldmxcsr (%rsp)", "ldmxcsr"),
+        ("call *%rax", "call *%rax"),
+        ("call *8(%rax)", "call *0x8(%rax)"),
+        ("jmp *%rax", "jmp *%rax"),
+        ("jmp 1f + 2\\n1: movabs $0x0eeb9090050f, %r11", "jmp"),
+        (".byte 0x06", "(bad)"),
+        (".type hidden,@object\\nhidden: .byte 0x0f, 0x05", "syscall"),
+        (".fill 64, 1, 0\\nsyscall", "syscall"),
+    ],
+)
+def test_code_that_no_compiler_makes_is_found(tmp_path: Path, assembly: str, found: str) -> None:
+    _, listing = listing_of(tmp_path, f'void f(void) {{ __asm__ volatile("{assembly}"); }}\n')
+    told = strange_instruction(listing)
+    assert told is not None
+    assert found in " ".join(told.split())
+
+
+@pytest.mark.parametrize(
+    ("source", "flags", "found"),
+    [
+        ("__attribute__((constructor)) void f(void) {}", (), "INIT_ARRAY"),
+        ("__attribute__((destructor)) void f(void) {}", (), "FINI_ARRAY"),
+        ("void f(void) {}", ("-Wl,-init,f",), "INIT"),
+        ("void f(void) {}", ("-Wl,-z,execstack",), "written and executed"),
+        ('__asm__(".section .patch,\\"awx\\"\\n.byte 0\\n.text");', (), "written and executed"),
+        ('__asm__(".section .more,\\"ax\\"\\n.byte 0\\n.text");', (), "code in b'.more'"),
+        (
+            "static int g(void) { return 1; } static void* r(void) { return (void*)g; }\n"
+            'static int f(void) __attribute__((ifunc("r"))); int h(void) { return f(); }',
+            (),
+            "chosen when it is loaded",
+        ),
+        ('__asm__("\\"a\\\\n 1003:\\": nop\\n.globl \\"a\\\\n 1003:\\"");', (), "no names"),
+    ],
+)
+def test_parts_that_no_linker_makes_of_opencl_are_found(
+    tmp_path: Path, source: str, flags: tuple[str, ...], found: str
+) -> None:
+    library, _ = listing_of(tmp_path, f"{source}\nvoid code(void) {{}}\n", *flags)
+    told = strange_part(library)
+    assert told is not None
+    assert found in told
+
+
+@given(data=st.data())
+def test_parts_of_any_bytes_can_be_read(library: bytes, data: st.DataObject) -> None:
+    damaged = bytearray(library)
+    places = st.integers(0, 63) | st.integers(0, len(library) - 1)
+    for at, value in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), max_size=8)):
+        damaged[at] = value
+    told = strange_part(bytes(damaged[: data.draw(st.integers(0, len(library)))]))
+    assert told is None or len(told) < 200

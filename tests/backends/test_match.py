@@ -16,11 +16,12 @@ from kernelcast.backends._child import STARVED, Child
 from kernelcast.backends._inputs import FreshInputs
 from kernelcast.backends._match import MachineBusy, Match
 from kernelcast.backends._timing import Precision
-from kernelcast.backends._verify import KnownAnswer, oracle
+from kernelcast.backends._verify import KnownAnswer
 from kernelcast.errors import ProblemError
 from kernelcast.testing import FAKE_DEVICE
 from kernelcast.types import Failure, FailureKind, Timing
 
+from .conftest import plain_reference
 from .test_envelope import CRASH, TIMEOUT, FakeChild, problem_of
 
 TEN_ROUNDS = Precision(min_rounds=10, max_rounds=10)
@@ -94,7 +95,7 @@ class Machine:
             yield cast(Child, candidate), cast(Child, reference)
 
         def draw() -> tuple[Sequence[KnownAnswer], Mapping[str, FreshInputs]]:
-            answer = oracle(problem)
+            answer = plain_reference(problem)
             fresh = {each.name: FreshInputs(problem, each, rng) for each in problem.timed_cases}
             return [KnownAnswer.draw(problem, each, answer, rng) for each in problem.cases], fresh
 

@@ -23,6 +23,7 @@ import pytest
 
 from kernelcast.backends import _confine, _sandbox, _seccomp
 from kernelcast.backends._arena import Arena
+from kernelcast.backends._library import LibraryChild
 from kernelcast.backends._proof import (
     Proof,
     admit,
@@ -33,7 +34,7 @@ from kernelcast.backends._proof import (
 )
 from kernelcast.backends._sandbox import Confined, Grant, Level, Sandbox, landlock_abi
 from kernelcast.backends._toolchain import program_tree, run_tool
-from kernelcast.backends.cpp import CppBackend, CppChild
+from kernelcast.backends.cpp import CppBackend
 from kernelcast.canonical import kernel_id
 from kernelcast.devices import detect_cpu
 from kernelcast.errors import SetupError
@@ -135,6 +136,18 @@ def test_unconfined_kernels_are_refused_unless_allowed() -> None:
         admit(nothing, "S9", allow_unsafe=False)
 
 
+def test_open_files_and_network_are_refused_unless_asked_for() -> None:
+    other_user = Sandbox(dict(_sandbox.mechanism_sets())["S1"])
+    if prove(other_user).level != "S1":
+        pytest.skip("needs root, which can start a process of another user")
+    with pytest.raises(SetupError, match=r"level S1.*--require S1 or --allow-unsafe"):
+        admit(other_user, None, allow_unsafe=False)
+    with pytest.raises(SetupError, match="reaches S1, and S2 is required"):
+        admit(other_user, "S2", allow_unsafe=True)
+    assert admit(other_user, "S1", allow_unsafe=False) == "S1"
+    assert admit(other_user, None, allow_unsafe=True) == "S1"
+
+
 # --------------------------------------------------------------------------- a kernel that tries
 
 ESCAPES = r"""
@@ -215,15 +228,15 @@ def attempt(what: int, number: int = 0) -> Arena:
     return Arena.of(problem)
 
 
-def start(library: Path, sandbox: Sandbox) -> CppChild:
+def start(library: Path, sandbox: Sandbox) -> LibraryChild:
     arena = attempt(0)
-    child = CppChild(sandbox, library.parent, arena, threads=2, cpu_s=5, memory_bytes=1 << 30)
+    child = LibraryChild(sandbox, library.parent, arena, threads=2, cpu_s=5, memory_bytes=1 << 30)
     child.give(library)
     return child
 
 
 @pytest.fixture(scope="module")
-def unsealed(library: Path, whole: Sandbox) -> Iterator[CppChild]:
+def unsealed(library: Path, whole: Sandbox) -> Iterator[LibraryChild]:
     """Without the seal, an attempt is refused and the process lives to tell."""
     sandbox = replace(whole, mechanisms=whole.mechanisms - {"seccomp.seal"})
     with start(library, sandbox) as child:
@@ -231,7 +244,7 @@ def unsealed(library: Path, whole: Sandbox) -> Iterator[CppChild]:
         yield child
 
 
-def tried(child: CppChild, what: int, path: str = "", number: int = 0) -> bool | Failure:
+def tried(child: LibraryChild, what: int, path: str = "", number: int = 0) -> bool | Failure:
     """Whether an attempt got through."""
     child.arena = attempt(what, number)
     path_at, answer_at = child.arena.layouts["attempt"].offsets
@@ -242,11 +255,13 @@ def tried(child: CppChild, what: int, path: str = "", number: int = 0) -> bool |
     return int(child.memory[answer_at : answer_at + 8].view("int64")[0]) == 1
 
 
-def test_a_kernel_may_use_threads_and_libraries(unsealed: CppChild) -> None:
+def test_a_kernel_may_use_threads_and_libraries(unsealed: LibraryChild) -> None:
     assert [what for what in (20, 21, 22, 23) if tried(unsealed, what) is not True] == []
 
 
-def test_a_kernel_gets_at_nothing_else(unsealed: CppChild, library: Path, tmp_path: Path) -> None:
+def test_a_kernel_gets_at_nothing_else(
+    unsealed: LibraryChild, library: Path, tmp_path: Path
+) -> None:
     """Even if it were not sealed."""
     (tmp_path / "secret").write_text("secret")
     for path in (tmp_path / "secret", Path("/etc/passwd"), Path("/proc/self/environ")):
@@ -336,7 +351,7 @@ def test_how_a_wrapped_process_died_is_told(whole: Sandbox, tmp_path: Path) -> N
 
 
 def test_a_child_outlives_the_thread_that_started_it(library: Path, whole: Sandbox) -> None:
-    started: list[CppChild] = []
+    started: list[LibraryChild] = []
 
     def begin() -> None:
         child = start(library, whole)

@@ -45,7 +45,7 @@ class FakeContest:
     ) -> None:
         self.call_s = {True: candidate_s, False: reference_s}
         self.noise = noise
-        self.overhead_s = 50e-6
+        self.overhead_s = 1e-6
         self.fail_at: int | None = None
         self.room = 64
         self.rng = np.random.default_rng(seed)
@@ -171,19 +171,50 @@ def test_one_outlier_does_not_move_the_median() -> None:
     class Hiccup(FakeContest):
         def run(self, case: str, calls: int, *, candidate: bool) -> float:
             seconds = super().run(case, calls, candidate=candidate)
-            return seconds + (1.0 if candidate and self.staged == 6 else 0.0)
+            return seconds + (2.0 if candidate and self.staged == 6 else 0.0)
 
     timing = timed(Hiccup(1e-3, 2e-3, noise=0.0))
-    assert timing.log2_speedup == pytest.approx(1.0)
+    assert timing.log2_speedup == pytest.approx(1.0, abs=1e-3)
     assert min(timing.cases[0].log2_ratios) < -8  # counted, not deleted
 
 
-def test_short_kernels_are_batched_and_the_overhead_is_taken_off() -> None:
-    contest = FakeContest(10e-6, 40e-6, noise=0.01)
+def test_short_kernels_are_batched_and_nothing_is_taken_off() -> None:
+    contest = FakeContest(20e-6, 80e-6, noise=0.0)
+    contest.overhead_s = 20e-6
     timing = timed(contest)
-    assert timing.log2_speedup == pytest.approx(2.0, abs=0.05)
-    assert timing.runtime_s == pytest.approx(10e-6, rel=0.03)
-    assert {calls for _, calls in contest.timed(candidate=True)} <= {29, 30, 31}
+    assert {calls for _, calls in contest.timed(candidate=True)} == {64}
+    assert timing.runtime_s == pytest.approx(1300e-6 / 64)
+    assert timing.log2_speedup == pytest.approx(math.log2(5140 / 1300))
+    assert timing.resolved
+
+
+def test_a_large_overhead_makes_requests_longer() -> None:
+    contest = FakeContest(100e-6, 200e-6, noise=0.0)
+    contest.overhead_s = 100e-6
+    timed(contest)
+    assert {calls for _, calls in contest.timed(candidate=True)} <= {49, 50}
+
+
+@pytest.mark.parametrize(("reference_s", "true_ratio"), [(50e-6, 1.0), (5e-3, 100.0)])
+def test_a_candidate_that_is_served_for_nothing_gains_nothing(
+    reference_s: float, true_ratio: float
+) -> None:
+    """It serves requests by itself, in no time; its slow warm-up allows one call a request."""
+
+    class Server(FakeContest):
+        def run(self, case: str, calls: int, *, candidate: bool) -> float:
+            seconds = super().run(case, calls, candidate=candidate)
+            if not candidate:
+                return seconds
+            return 20e-3 if self.staged <= 2 else seconds - self.overhead_s
+
+    contest = Server(50e-6, reference_s, noise=0.0)
+    contest.overhead_s = 30e-6
+    timing = timed(contest)
+    assert {calls for _, calls in contest.timed(candidate=True)} == {1}
+    assert not timing.resolved
+    assert timing.log2_speedup > math.log2(true_ratio)
+    assert timing.low == pytest.approx(math.log2(true_ratio))
 
 
 def test_both_sides_get_the_same_number_of_calls() -> None:
@@ -198,27 +229,17 @@ def test_a_slow_reference_bounds_the_calls() -> None:
     contest = FakeContest(10e-6, 3e-3, noise=0.0)
     timing = timed(contest)
     assert {calls for _, calls in contest.timed(candidate=False)} == {3}
-    assert timing.log2_speedup == pytest.approx(math.log2(300))
+    assert timing.log2_speedup == pytest.approx(math.log2(9001 / 31))
     slower = FakeContest(10e-6, 50e-3, noise=0.0)
     timed(slower)
     assert {calls for _, calls in slower.timed(candidate=False)} == {1}
 
 
-def test_the_overhead_is_asked_for_with_as_many_calls_and_follows_its_drift() -> None:
+def test_the_overhead_is_asked_for_with_as_many_calls() -> None:
     """`idle` has no side: it is the reference's, so that no candidate can inflate it."""
     contest = FakeContest(100e-6, 200e-6, noise=0.0)
-    run = contest.run
-
-    def drifting(case: str, calls: int, *, candidate: bool) -> float:
-        contest.overhead_s = 50e-6 if len(contest.journal) < 20 else 400e-6
-        return run(case, calls, candidate=candidate)
-
-    contest.run = drifting  # type: ignore[method-assign]
-    timing = timed(contest, Precision(max_rounds=60, min_rounds=60))
-    assert set(contest.idled[9:]) == {3}
-    assert len(contest.idled) == 9 + 9 + 60 // 2  # once a block
-    assert timing.log2_speedup == pytest.approx(1.0, abs=0.02)
-    assert timing.cases[0].log2_ratios[-1] == pytest.approx(1.0, abs=1e-6)
+    timed(contest)
+    assert contest.idled == 9 * [1] + 9 * [20]
 
 
 def test_a_request_that_is_all_overhead_keeps_the_ratio_finite() -> None:
@@ -238,9 +259,9 @@ def test_hopeless_candidate_is_let_go_early() -> None:
 def test_cases_count_by_their_geometric_mean() -> None:
     contest = FakeContest({"small": 1e-3, "large": 1e-3}, {"small": 2e-3, "large": 8e-3}, noise=0.0)
     timing = timed(contest, cases=("small", "large"))
-    assert timing.log2_speedup == pytest.approx(2.0)
-    assert timing.reference_runtime_s == pytest.approx(4e-3)
-    assert [each.log2_ratios[0] for each in timing.cases] == pytest.approx([1.0, 3.0])
+    assert timing.log2_speedup == pytest.approx(2.0, abs=2e-3)
+    assert timing.reference_runtime_s == pytest.approx(4e-3, rel=1e-3)
+    assert [each.log2_ratios[0] for each in timing.cases] == pytest.approx([1.0, 3.0], abs=3e-3)
 
 
 def test_pairs_share_inputs_and_come_in_random_abba_blocks() -> None:
@@ -280,7 +301,7 @@ def test_outputs_that_do_not_settle_end_the_timing(wrong_at: int) -> None:
 
 
 def test_an_overhead_that_cannot_be_learnt_ends_the_timing() -> None:
-    for fail_at in (1, 9, 10, 19):
+    for fail_at in (1, 9, 10, 18):
 
         class Deaf(FakeContest):
             def idle(self, case: str, calls: int, fail_at: int = fail_at) -> float:

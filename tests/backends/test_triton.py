@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from kernelcast.backends._toolchain import ToolRun, find_cuda_tool
-from kernelcast.backends.triton import TritonBackend
+from kernelcast.backends.triton import TritonBackend, _read_module
 from kernelcast.errors import NoDevice, SetupError
 from kernelcast.testing import BackendContract
-from kernelcast.types import Case, Evidence, FailureKind, Problem
+from kernelcast.types import Case, Evidence, Failure, FailureKind, Problem
 from tests.backends.gpu_problems import (
     CUDA_TARGETS,
     TRITON_KERNELS,
@@ -151,7 +151,7 @@ def test_what_is_no_kernel_of_the_problem_is_a_compile_error(
         ("LAUNCH =", "OTHER =", "how it is launched"),
         ('"grid"', '"gird"', "no literal with a grid"),
         ("BLOCK - 1)", "BLOKC - 1)", "unknown name 'BLOKC'"),
-        ('"num_warps"', '"warps"', "unknown parts: warps"),
+        ('"num_warps"', '"warps"', "unknown parts: 'warps'"),
         ("def kernel", "def another", "no @triton.jit function 'kernel'"),
         ("(x, y, out, N,", "(x, y, out, N, M,", "it is handed 3 pointers, 1 integers"),
         ("i < N", "i < n", "n is not defined"),
@@ -161,6 +161,42 @@ def test_what_is_no_kernel_of_the_problem_is_a_compile_error(
         assert failure is not None
         assert failure.kind is FailureKind.COMPILE_ERROR
         assert message in failure.message
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        '{"grid": ["N * N * N * N * N * N * N * N"], "constants": {"BLOCK": 1024}}',
+        '{"grid": ["\'a\' * 1000000000"], "constants": {"BLOCK": 1024}}',
+        '{"grid": ["\'%1999999999d\' % 1"], "constants": {"BLOCK": 1024}}',
+        '{"grid": ["N / (N - N)"], "constants": {"BLOCK": 1024}}',
+        '{"grid": ["BLOCK"], "constants": {"BLOCK": 0x' + "f" * 9_000 + "}}",
+        '{"grid": [0x' + "f" * 9_000 + '], "constants": {"BLOCK": 1024}}',
+        '{"grid": ["N"], "constants": {"BLOCK": 1024}, "num_warps": 1e999}',
+        '{"grid": ["N"], "constants": {"BLOCK": 1024}, "num_warps": 1e300}',
+        '{"grid": ["N"], "constants": {"BLOCK": 1024, "\\ud800": 1}}',
+        '{"grid": ["N"], "constants": {"BLOCK": 1024}, "\\ud800": 1}',
+        '{"grid": ["N"], "constants": {"BLOCK": 1024}, 0x' + "f" * 9_000 + ": 1}",
+        '{"grid": ["N"], "constants": {"BLOCK": "' + "a" * 9_000 + '"}}',
+        '{"grid": ["N"], "constants": {' + ", ".join(f'"A{n}": 1' for n in range(999)) + "}}",
+        "{" + "-" * 9_000 + "1: 1}",
+        "[" * 150 + "]" * 150,
+    ],
+)
+def test_a_launch_that_cannot_be_worked_out_is_a_failure_in_few_words(launch: str) -> None:
+    problem = gpu_problem("vector_add", "triton")
+    source = re.sub(r"LAUNCH = .*", lambda _: f"LAUNCH = {launch}", problem.seed_source)
+    failure = _read_module(source, problem)
+    assert isinstance(failure, Failure)
+    assert len(failure.message) < 5_000
+
+
+def test_a_module_that_is_too_long_or_too_deep_is_a_failure() -> None:
+    problem = gpu_problem("vector_add", "triton")
+    for more in ("x = " + "-" * 5_000 + "1", "x = y" + ".y" * 3_000, "#" * (1 << 20), "(" * 9_000):
+        failure = _read_module(f"{problem.seed_source}\n{more}\n", problem)
+        assert isinstance(failure, Failure)
+        assert len(failure.message) < 1_000
 
 
 def test_a_module_holds_kernels_and_nothing_else(backends: dict[str, TritonBackend]) -> None:

@@ -14,10 +14,10 @@ import pytest
 
 from kernelcast.backends import _patience, _worker
 from kernelcast.backends._arena import Arena
+from kernelcast.backends._library import LibraryChild
 from kernelcast.backends._patience import Patience
 from kernelcast.backends._proof import detect_sandbox
 from kernelcast.backends._sandbox import Grant, Sandbox
-from kernelcast.backends.cpp import CppChild
 from kernelcast.errors import SetupError
 from kernelcast.types import Argument, Case, Failure, FailureKind, Fill, Problem, Tolerance
 
@@ -133,26 +133,30 @@ def threaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(tmp_path_factory.mktemp("threaded"), "-DWITH_THREAD")
 
 
-def start(library: Path, entry: str = "add", cpu_s: int = 5) -> CppChild:
+def start(library: Path, entry: str = "add", cpu_s: int = 5) -> LibraryChild:
     arena = Arena.of(problem_of(entry))
     sandbox = detect_sandbox()
-    child = CppChild(sandbox, library.parent, arena, threads=2, cpu_s=cpu_s, memory_bytes=1 << 30)
+    child = LibraryChild(
+        sandbox, library.parent, arena, threads=2, cpu_s=cpu_s, memory_bytes=1 << 30
+    )
     child.give(library)
     return child
 
 
 @pytest.fixture
-def child(library: Path) -> Iterator[CppChild]:
+def child(library: Path) -> Iterator[LibraryChild]:
     with start(library) as child:
         assert child.load(10.0) is None
         yield child
 
 
-def run(child: CppChild, mode: int = 0, calls: int = 1, timeout_s: float = 2.0) -> float | Failure:
+def run(
+    child: LibraryChild, mode: int = 0, calls: int = 1, timeout_s: float = 2.0
+) -> float | Failure:
     return child.run(str(mode), calls, 0, timeout_s)
 
 
-def answer(child: CppChild, mode: int) -> int:
+def answer(child: LibraryChild, mode: int) -> int:
     """What the kernel left in the first element of its output."""
     output = child.arena.layouts[str(mode)].offsets[1]
     seconds = run(child, mode)
@@ -160,7 +164,7 @@ def answer(child: CppChild, mode: int) -> int:
     return int(child.memory[output : output + 8].view("int64")[0])
 
 
-def refused(child: CppChild, mode: int, timeout_s: float = 2.0) -> Failure:
+def refused(child: LibraryChild, mode: int, timeout_s: float = 2.0) -> Failure:
     outcome = run(child, mode, timeout_s=timeout_s)
     assert isinstance(outcome, Failure)
     assert not child.alive
@@ -188,7 +192,7 @@ def descendants(pid: int) -> list[int]:
     return pids
 
 
-def test_calls_the_kernel_on_each_slot_and_only_when_asked(child: CppChild) -> None:
+def test_calls_the_kernel_on_each_slot_and_only_when_asked(child: LibraryChild) -> None:
     layout = child.arena.layouts["0"]
     slots = child.memory[: 5 * layout.stride].reshape(5, -1)
     inputs, outputs = (
@@ -221,7 +225,9 @@ def test_calls_the_kernel_on_each_slot_and_only_when_asked(child: CppChild) -> N
         pytest.param(14, FailureKind.TIMEOUT, "no answer within 0.50 s", id="endless loop"),
     ],
 )
-def test_says_how_a_child_ended(child: CppChild, mode: int, kind: FailureKind, words: str) -> None:
+def test_says_how_a_child_ended(
+    child: LibraryChild, mode: int, kind: FailureKind, words: str
+) -> None:
     failure = refused(child, mode, timeout_s=0.5)
     assert failure.kind is kind
     assert words in failure.message
@@ -231,13 +237,13 @@ def test_says_how_a_child_ended(child: CppChild, mode: int, kind: FailureKind, w
 # -------------------------------------------------------------------------------- a busy machine
 
 
-def stop(child: CppChild) -> None:
+def stop(child: LibraryChild) -> None:
     """As good as a machine that gives it no core."""
     os.kill(descendants(child.pid)[-1], signal.SIGSTOP)
 
 
 def test_a_process_that_gets_no_core_is_starved(
-    child: CppChild, monkeypatch: pytest.MonkeyPatch
+    child: LibraryChild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_patience, "_MOST_LIMITS", 3)
     stop(child)
@@ -249,7 +255,7 @@ def test_a_process_that_gets_no_core_is_starved(
 
 
 def test_a_starved_process_is_not_waited_for_beyond_the_deadline(
-    child: CppChild, monkeypatch: pytest.MonkeyPatch
+    child: LibraryChild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_patience, "_MOST_LIMITS", 1e6)
     stop(child)
@@ -259,7 +265,7 @@ def test_a_starved_process_is_not_waited_for_beyond_the_deadline(
 
 
 def test_a_starved_process_that_gets_a_core_in_the_end_answers(
-    child: CppChild, monkeypatch: pytest.MonkeyPatch
+    child: LibraryChild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look = Patience.left_s
 
@@ -276,7 +282,7 @@ def test_a_starved_process_that_gets_a_core_in_the_end_answers(
 
 @pytest.mark.parametrize("mode", [3, 14], ids=["sleep", "endless loop"])
 def test_a_process_that_sleeps_or_computes_for_all_of_the_limit_is_not_starved(
-    child: CppChild, monkeypatch: pytest.MonkeyPatch, mode: int
+    child: LibraryChild, monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
     monkeypatch.setattr(
         _patience, "_MOST_LIMITS", 1e6
@@ -300,7 +306,7 @@ def test_a_process_that_gets_no_core_to_load_is_starved(
         assert child.starved
 
 
-def reply_fd(child: CppChild) -> int:
+def reply_fd(child: LibraryChild) -> int:
     """The number under which the worker holds its end of the reply pipe: its last argument."""
     arguments = Path(f"/proc/{descendants(child.pid)[-1]}/cmdline").read_bytes().split(b"\0")
     return int(arguments[-2])
@@ -319,7 +325,7 @@ def test_a_forged_reply_is_cheating(library: Path, mode: int, way: str) -> None:
     assert "forged" in failure.message
 
 
-def test_no_grandchild_is_left(child: CppChild) -> None:
+def test_no_grandchild_is_left(child: LibraryChild) -> None:
     refused(child, 5)
     child.close()
     deadline = time.monotonic() + 120.0
@@ -339,7 +345,7 @@ def test_environment_and_memory_are_limited(library: Path, monkeypatch: pytest.M
     assert "Max cpu time              5 " in limits
 
 
-def test_a_sealed_kernel_may_still_use_threads_and_its_outputs(child: CppChild) -> None:
+def test_a_sealed_kernel_may_still_use_threads_and_its_outputs(child: LibraryChild) -> None:
     assert [answer(child, mode) for mode in (15, 16, 19)] == [2, 2, 2]
 
 
@@ -363,7 +369,7 @@ def test_an_honest_kernel_takes_no_cpu_time_between_calls(threaded: Path, mode: 
             assert isinstance(run(child, mode), float)
             time.sleep(0.002)
         child.audit()
-        assert 0.0 <= child.idle_cpu_s < 10e-3  # the 20 stub calls are in it
+        assert 0.0 <= child.aside_s < 10e-3  # the 20 stub calls are in it
 
 
 def test_cpu_time_between_calls_is_added_up(threaded: Path) -> None:
@@ -372,10 +378,10 @@ def test_cpu_time_between_calls_is_added_up(threaded: Path) -> None:
         for asked in range(1, 4):
             assert isinstance(run(child, 17), float)
             deadline = time.monotonic() + 120.0
-            while child.idle_cpu_s < asked * 0.025 and time.monotonic() < deadline:
+            while child.aside_s < asked * 0.025 and time.monotonic() < deadline:
                 time.sleep(0.01)
                 child.audit()
-            assert 0.025 <= child.idle_cpu_s / asked < 0.06
+            assert 0.025 <= child.aside_s / asked < 0.06
 
 
 def test_a_thread_that_was_there_before_the_seal_is_sealed_too(threaded: Path) -> None:
@@ -386,7 +392,7 @@ def test_a_thread_that_was_there_before_the_seal_is_sealed_too(threaded: Path) -
     assert "SIGSYS" in failure.message
 
 
-def test_cpu_time_is_that_of_the_worker_not_of_its_launcher(child: CppChild) -> None:
+def test_cpu_time_is_that_of_the_worker_not_of_its_launcher(child: LibraryChild) -> None:
     before = child._cpu_s()
     assert isinstance(run(child, 21), float)
     assert child._cpu_s() - before > 0.01

@@ -7,7 +7,7 @@ from kernelcast.testing import SyntheticBackend, synthetic_kernels, synthetic_pr
 from kernelcast.types import MEMORY_ERROR, Failure, FailureKind, Measurement
 
 
-def measurement(noise_log2: float = 0.01, **fields: object) -> Measurement:
+def measurement(noise_log2: float | None = 0.01, **fields: object) -> Measurement:
     kernels = synthetic_kernels(12)
     results = (SyntheticBackend().measure(synthetic_problem(), kernel, 0) for kernel in kernels)
     timed = next(result for result in results if result.timing is not None)
@@ -82,3 +82,14 @@ def test_what_two_nodes_cannot_both_be_right_about() -> None:
     assert disagree(failed(FailureKind.WRONG_RESULT), first)
     assert not disagree(first, failed(FailureKind.TIMEOUT))
     assert not disagree(failed(FailureKind.CRASH), failed(FailureKind.WRONG_RESULT))
+
+
+def test_an_unknown_noise_is_no_check_and_excuses_nothing() -> None:
+    health = Health()
+    assert not health.see(measurement(None))
+    assert health.see(measurement(0.2))
+    first = measurement(None)
+    assert first.timing is not None
+    far = first.timing.model_copy(update={"log2_speedup": first.timing.log2_speedup + 0.3})
+    assert disagree(first, measurement(None, timing=far))
+    assert not disagree(first, measurement(0.1, timing=far))

@@ -278,3 +278,7 @@ def test_a_run_counts_how_often_an_objection_was_right() -> None:
     critic = summary(state)["stages"]["critic"]
     assert critic["asked"] == critic["objected"] == critic["changed"] == 5
     assert (critic["objections_met"], critic["objections_right"]) == (5, 4)
+    unknown = reference.model_copy(update={**outcomes[2], "noise_log2": None})
+    met = scoring.judge(objected, unknown, blind=True)
+    assert met is not None
+    assert not met.objections, "a gain that may be noise says nothing about an objection"

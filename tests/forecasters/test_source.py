@@ -11,10 +11,11 @@ import pytest
 import zstandard
 
 from _kernels import Sample, honest
-from kernelcast.canonical import PYTHON_FAMILY, canonical_source, tokens
+from kernelcast.canonical import canonical_source, tokens
 from kernelcast.errors import SetupError
 from kernelcast.forecasters._features import SearchHistory
 from kernelcast.forecasters._source import SHIPPED, SourceForecaster, SourceModel
+from kernelcast.languages import dialect
 from kernelcast.protocols import Forecaster
 from kernelcast.testing import (
     FAKE_DEVICE,
@@ -190,9 +191,19 @@ def test_a_missing_or_foreign_file_names_the_fix(tmp_path: Path) -> None:
         SourceModel.load(tmp_path / "text")
 
 
+def test_a_small_file_that_is_huge_inside_is_refused(tmp_path: Path) -> None:
+    bomb = tmp_path / "bomb.json.zst"
+    compressor = zstandard.ZstdCompressor()
+    for content in (b'"' + bytes(300 << 20), b"[" * 100_000, b"[]", b'{"header": {"format": 4}}'):
+        bomb.write_bytes(compressor.compress(content))
+        assert bomb.stat().st_size < 1 << 20
+        with pytest.raises(SetupError, match=r"bomb\.json\.zst is not a source model"):
+            SourceModel.load(bomb)
+
+
 def edits(sample: Sample) -> Iterator[str]:
     """The same kernel with a comment, with a dead function, and with a name of its own renamed."""
-    in_python = sample.language in PYTHON_FAMILY
+    in_python = dialect(sample.language).family == "python"
     mark = "#" if in_python else "//"
     yield f"{mark} sqrt sqrt: ten times faster\n{sample.source}"
     dead = (

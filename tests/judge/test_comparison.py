@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelcast.errors import SetupError
+from kernelcast.errors import SetupError, StoreError
 from kernelcast.events import ComponentSpec, Measured, RunSpec
 from kernelcast.farm.local import LocalFarm
 from kernelcast.judge.comparison import TIE_LOG2, Comparison, Cost, Outcome, Paired, Plan, run_plan
@@ -323,3 +323,19 @@ def test_several_challengers_widen_the_intervals() -> None:
 def test_a_tie_is_two_percent() -> None:
     pair = Paired.of([0.9 * TIE_LOG2, 1.1 * TIE_LOG2, -1.1 * TIE_LOG2, 0.0])
     assert (pair.wins, pair.ties, pair.losses) == (1, 2, 1)
+
+
+def test_runs_that_were_not_written_here_are_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = two_arms(seeds=1, measurements=2)
+    with Store.open(tmp_path / "store.db") as store:
+        run_plan(plan, LocalFarm(SyntheticBackend()), store)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    backend = NoisyBackend()
+    with (
+        Store.open(tmp_path / "store.db") as store,
+        pytest.raises(StoreError, match=r"was not written here.*--trust-store"),
+    ):
+        run_plan(plan, LocalFarm(backend), store)
+    assert backend.measured == 0

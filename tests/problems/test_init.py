@@ -13,6 +13,13 @@ from kernelcast.problems import bundled_problems, load_problem
 
 MATMUL = Path(kernelcast.problems.__file__).with_name("bundled") / "matmul"
 
+STATED_A = """dtype = "float32"
+shape = ["M", "K"]
+fill = { kind = "normal" }
+special = ["nan", "inf", "denormal"]
+"""
+INTEGERS_A = 'dtype = "int32"\nshape = ["M", "K"]\n'
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -67,7 +74,7 @@ def test_a_bundled_problem_can_be_had_in_cuda(name: str) -> None:
     stated, ported = load_problem(name), load_problem(name, language="cuda")
     launch = read_launch(ported.seed_source)
     assert launch is not None
-    assert launch.fault(ported) is None
+    assert launch.fault(ported.cases) is None
     assert ported.template is None
     changed = {"language", "seed_source", "template"}
     assert ported.model_dump(exclude=changed) == stated.model_dump(exclude=changed)
@@ -118,9 +125,14 @@ def test_missing_file_is_named(folder: Path, name: str) -> None:
         ("problem.toml", 'name = "b"', 'name = "a"', "a is named twice"),
         ("problem.toml", 'name = "b"', 'name = "b-"', "'b-' cannot be a name"),
         ("problem.toml", 'role = "output"', 'role = "input"', "role = 'output'"),
-        ("problem.toml", '"float32"', '"int32"', 'a is int32; use fill = { kind = "integers"'),
+        ("problem.toml", '["nan", "inf"', '["nan", "huge"', r"arguments\.0\.special\.1"),
+        ("problem.toml", 'role = "output"', 'role = "output"\nspecial = ["nan"]', "c cannot hold"),
+        ("problem.toml", '"normal"', '"integers", high = "9"', "a cannot hold special values"),
+        ("problem.toml", "[cases.tiny]", '[cases.tiny]\nspecial = { a = "nan" }', "not in a case"),
+        ("problem.toml", '"float32"', '"int32"', "a cannot hold special values"),
+        ("problem.toml", STATED_A, INTEGERS_A, 'a is int32; use fill = { kind = "integers"'),
         ("problem.toml", '"normal"', '"uniform", low = 2', "low 2.* must be less than high 1"),
-        ("problem.toml", '"normal"', '"integers", high = "Z"', "fill of a: .*unknown name 'Z'"),
+        ("problem.toml", '"normal"', '"uniform", high = "Z"', "fill of a: .*unknown name 'Z'"),
         ("problem.toml", "M = [1, 200], ", "", r"\[hidden\]: dimensions must be exactly M, N, K"),
         ("problem.toml", "M = [1, 200]", "Q = [1, 200]", r"\[hidden\]: dimensions must be exactly"),
         ("problem.toml", "M = [1, 200]", "M = [0, 200]", r"M = \[0, 200\] must be \[low, high\]"),

@@ -33,7 +33,7 @@ def request(
 ) -> ProposalRequest:
     return ProposalRequest(
         ordinal=0,
-        problem=PROBLEM,
+        problem=more.pop("problem", PROBLEM),
         device=FAKE_DEVICE,
         parent=Kernel(id=kernel_id(PARENT, "cpp"), language="cpp", source=PARENT),
         parent_log2_speedup=0.5849625,
@@ -195,6 +195,12 @@ def test_what_all_requests_share_comes_first() -> None:
     assert second.startswith(shared)
     assert PARENT.strip() in shared
     assert FAKE_DEVICE.name in shared
+
+
+def test_special_values_are_told_where_inputs_may_hold_them() -> None:
+    assert "special" not in asked()
+    told = asked(problem=load_problem("conv2d"))
+    assert "IEEE arithmetic: image: NaN, infinity, denormals; weight: denormals\n" in told
 
 
 def test_questions_differ_in_their_seed_and_repeat_with_the_request() -> None:

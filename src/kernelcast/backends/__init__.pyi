@@ -1,3 +1,21 @@
+from kernelcast.backends._arena import Arena as Arena
+from kernelcast.backends._child import Child as Child
+from kernelcast.backends._launch import Launch as Launch
+from kernelcast.backends._launch import LaunchingChild as LaunchingChild
+from kernelcast.backends._launch import device_flush_bytes as device_flush_bytes
+from kernelcast.backends._launch import driver_grant as driver_grant
+from kernelcast.backends._launch import no_launch as no_launch
+from kernelcast.backends._launch import read_launch as read_launch
+from kernelcast.backends._library import LibraryChild as LibraryChild
+from kernelcast.backends._library import library_fault as library_fault
+from kernelcast.backends._sandbox import Grant as Grant
+from kernelcast.backends._sandbox import Level as Level
+from kernelcast.backends._sandbox import Sandbox as Sandbox
+from kernelcast.backends._toolchain import ToolRun as ToolRun
+from kernelcast.backends._toolchain import native_mix as native_mix
+from kernelcast.backends._toolchain import run_tool as run_tool
+from kernelcast.backends.base import Build as Build
+from kernelcast.backends.base import MeasuringBackend as MeasuringBackend
 from kernelcast.backends.cpp import CppBackend as CppBackend
 from kernelcast.backends.cuda import CudaBackend as CudaBackend
 from kernelcast.backends.opencl import OpenClBackend as OpenClBackend
@@ -5,5 +23,7 @@ from kernelcast.backends.replay import Recorded as Recorded
 from kernelcast.backends.replay import Recording as Recording
 from kernelcast.backends.replay import ReplayBackend as ReplayBackend
 from kernelcast.backends.triton import TritonBackend as TritonBackend
+from kernelcast.devices import detect_cpu as detect_cpu
+from kernelcast.devices import find_device as find_device
 
 __all__: list[str]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
+import mmap
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernelcast.types import Case, Problem
 
@@ -75,3 +79,17 @@ class Arena:
 
 def _slots(layout: Layout) -> int:
     return min(_MOST_CALLS, max(2, _BATCH_BYTES // layout.stride))
+
+
+def shared_memory(size: int) -> tuple[int, NDArray[np.uint8]]:
+    """Memory to share with a child: the descriptor to pass on and close, and this side's view."""
+    fd = os.memfd_create("kernelcast", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, size)
+        # A child that shrank the file would kill the parent with SIGBUS.
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+        return fd, np.frombuffer(mmap.mmap(fd, size), dtype=np.uint8)
+    except BaseException:
+        os.close(fd)
+        raise

@@ -6,34 +6,29 @@ power to kill. What a kernel does wrong comes back as a `Failure`, never as an e
 
 from __future__ import annotations
 
-import fcntl
 import math
-import mmap
 import os
 import secrets
 import select
 import signal
 import struct
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from kernelcast.backends._arena import Arena
+from kernelcast.backends._arena import Arena, shared_memory
 from kernelcast.backends._patience import Patience, cpu_clock, innermost
-from kernelcast.backends._sandbox import Grant, Sandbox
+from kernelcast.backends._sandbox import LAST_BREATH_S, MOST_THREADS, Grant, Sandbox, death
+from kernelcast.backends._seal import broken_seal, count_filters
+from kernelcast.backends._stub import MOST_WORDS, cpu_counter
 from kernelcast.backends._worker import CONFINED, LOAD_FAILED, LOADED
-from kernelcast.errors import SetupError
+from kernelcast.errors import ProblemError, SetupError
 from kernelcast.types import Failure, FailureKind
 
 _REPLY = struct.Struct("<qq")
 _CONFINED, _LOADED = _REPLY.pack(CONFINED, 0), _REPLY.pack(LOADED, 0)
-_LAST_BREATH_S = 0.2
 STARVED = 0.5  # of a core: less than that is starvation
 _DEATHS: dict[int, tuple[FailureKind, str]] = {
     signal.SIGSYS: (
@@ -49,12 +44,15 @@ _DEATHS: dict[int, tuple[FailureKind, str]] = {
 _WAKING_S = 1e-3  # what a request may take beyond its CPU time on a quiet machine
 
 
-class Child(ABC):
+class Child:
     """A confined process that holds one loaded kernel, and the memory it shares with it.
 
     Candidate and reference are confined alike, for a fair comparison. `load` must succeed before
     anything else. After a failure the process is dead. A request is a number of 64-bit `words`;
-    `_worker.Service` is the other end.
+    `_worker.Service` or `_stub.c` is the other end.
+
+    `aside_s` is what the process took so far that no timed request shows: CPU time between requests
+    and in those that wake it or copy to and from a device.
 
     A process that gets no core is waited for beyond the limit of a request (see `Patience`), but
     not beyond the `deadline` (of `time.perf_counter`). If it gives no answer by then, it is
@@ -63,6 +61,7 @@ class Child(ABC):
     """
 
     on_cpu = True  # whether the kernel computes in this process, and not on a device
+    sealed_by_linker = False  # by `_stub.c`, with the filter in a file of the folder
 
     def __init__(
         self,
@@ -77,17 +76,16 @@ class Child(ABC):
         **environment: str,
     ) -> None:
         self.arena = arena
+        if 1 + words > MOST_WORDS:
+            raise ProblemError(f"{arena.problem.name} has too many arguments: {words} words")
         self._request = struct.Struct(f"<{1 + words}q")
-        memory_fd = os.memfd_create("kernelcast", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(memory_fd, arena.size)
-        # A kernel that shrank the file would kill the parent with SIGBUS.
-        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(memory_fd, fcntl.F_ADD_SEALS, seals)
-        memory = mmap.mmap(memory_fd, arena.size)
-        self.memory: NDArray[np.uint8] = np.frombuffer(memory, dtype=np.uint8)
+        memory_fd, self.memory = shared_memory(arena.size)
         request_read, self._request_fd = os.pipe()
         self._reply_fd, reply_write = os.pipe()
         passed = (memory_fd, request_read, reply_write)
+        self._seal = sandbox.seal(grant, reply_write) if self.on_cpu else b""
+        if self.sealed_by_linker:
+            (folder / "seal").write_bytes(self._seal)
         try:
             self._process = sandbox.start(
                 task,
@@ -109,31 +107,50 @@ class Child(ABC):
         self.cores = sorted(os.sched_getaffinity(0))
         self.core = self.cores[0]  # where both children of a comparison wake up
         self._worker_pid: int | None = None
+        self._filters = 0
+        self._loaded = self._crowded = False
+        self._tasks_fd = -1
         self._cpu_clock: int | None = None
         self._cpu_seen_s = 0.0
-        self.idle_cpu_s = 0.0
+        self.aside_s = 0.0
         self.deadline = math.inf
         self.wall_s = self.core_s = 0.0
         self.share = 1.0  # of a core, in a request that ended in starvation
         self._computed_s = 0.0  # in a request that was not answered
 
-    @abstractmethod
+    def words(self, case: str, calls: int, base: int, *, idle: bool) -> list[int]:
+        """The words of a request on so many slots of a case, the first at `base`."""
+        layout = self.arena.layouts[case]
+        offsets = [base + offset for offset in layout.offsets]
+        return [idle, calls, layout.stride, *offsets, *self.arena.extents(case)]
+
     def run(self, case: str, calls: int, base: int, timeout_s: float) -> float | Failure:
         """Wall seconds of calling the kernel on so many slots of a case, the first at `base`."""
+        # A child that slept answers late; an idle request wakes it before the clock starts, on the
+        # core on which the other child is timed too. The call itself may use all of them.
+        self.place([self.core])
+        awake = self.idle(case, 1, timeout_s)
+        if isinstance(awake, Failure):
+            return awake
+        self.place(self.cores)
+        return self.call(self.words(case, calls, base, idle=False), timeout_s)
 
-    @abstractmethod
     def idle(self, case: str, calls: int, timeout_s: float) -> float | Failure:
         """Wall seconds of the same request without the work."""
+        return self.call(self.words(case, calls, 0, idle=True), timeout_s, working=False)
 
-    def _refused(self, result: int) -> Failure:
+    def refused(self, result: int) -> Failure:
         """The failure that a result other than 0 means."""
         return Failure(kind=FailureKind.CRASH, message=f"the call failed with {result}")
 
-    def _ended(self, status: int) -> Failure:
-        """The failure that an exit of the process means."""
+    def ended(self, status: int) -> Failure:
+        """The failure that an exit of the process before it had loaded the kernel means."""
         if status == LOAD_FAILED:
             message = "the library does not load, or its entry is not an exported symbol"
             return Failure(kind=FailureKind.COMPILE_ERROR, message=message)
+        return self._left(status)
+
+    def _left(self, status: int) -> Failure:
         message = f"exited with status {status} without answering"
         return Failure(kind=FailureKind.CRASH, message=message)
 
@@ -153,22 +170,55 @@ class Child(ABC):
         return self.share < STARVED
 
     def load(self, timeout_s: float) -> Failure | None:
-        """Wait until the kernel is loaded."""
+        """Wait until the kernel is loaded and its process sealed."""
+        if not self._heard(_CONFINED, timeout_s):
+            return self._timeout(timeout_s) if self.alive else self._unconfined()
+        self._worker_pid = innermost(self.pid)
+        self._filters = count_filters(self._worker_pid)
+        if self.on_cpu:
+            try:
+                self._tasks_fd = os.open(f"/proc/{self._worker_pid}/task", os.O_RDONLY)
+            except OSError:  # it could not load the kernel
+                return self._obituary()
+            self._open_fds.append(self._tasks_fd)
+            with suppress(BrokenPipeError):  # it waits for this before it is sealed
+                os.write(self._request_fd, b"\0")
+        if not self._heard(_LOADED, timeout_s):
+            return self._timeout(timeout_s) if self.alive else self._obituary()
+        self._loaded = True
+        self._cpu_clock = cpu_clock(self._worker_pid)
+        self._cpu_seen_s = self._cpu_s()
+        return self.inspect()
+
+    def _heard(self, expected: bytes, timeout_s: float) -> bool:
+        """Wait for a message. False: it did not come in time, or the process is dead."""
         deadline = time.perf_counter() + timeout_s
         received = b""
-        while received != _CONFINED + _LOADED:
+        while received != expected:
             left_s = max(0.0, deadline - time.perf_counter())
             ready = self._poll.poll(math.ceil(left_s * 1e3)) or self._wait_longer(timeout_s)
             if not ready:
-                return self._timeout(timeout_s)
-            more = self._read(ready)
+                return False
+            more = self._read(ready, len(expected) - len(received))
             received += more
-            if not more or not (_CONFINED + _LOADED).startswith(received):
-                return self._obituary() if received.startswith(_CONFINED) else self._unconfined()
-        self._worker_pid = innermost(self.pid)
-        self._cpu_clock = cpu_clock(self._worker_pid)
-        self._cpu_seen_s = self._cpu_s()
-        return None
+            if not more or not expected.startswith(received):
+                self._process.fate()
+                return False
+        return True
+
+    def inspect(self, *, whole: bool = True) -> Failure | None:
+        """Look at the sealed process from outside; if not `whole`, only at its threads so far."""
+        if self._worker_pid is None or not self._seal:
+            return None
+        fault = f"it runs more than {MOST_THREADS} threads" if self._crowded else None
+        if whole and fault is None:
+            fault = broken_seal(self._worker_pid, self._filters)
+        if fault is None:
+            return None
+        if self._process.ended_within(LAST_BREATH_S):  # there is nothing to look at
+            return self._obituary()
+        self._process.end()
+        return Failure(kind=FailureKind.CHEATING, message=fault)
 
     def call(
         self, words: Sequence[int], timeout_s: float, *, working: bool = True
@@ -176,12 +226,13 @@ class Child(ABC):
         """Wall seconds of one request, by the clock of this process.
 
         CPU time that the child takes outside of requests, or in one that is not `working`, is
-        added to `idle_cpu_s`.
+        added to `aside_s`.
         """
         nonce = secrets.randbits(62)
         request = self._request.pack(nonce, *words)
         timeout_ms = math.ceil(timeout_s * 1e3)
-        self.audit()
+        if working:
+            self.audit()
         started_ns = time.perf_counter_ns()
         try:
             os.write(self._request_fd, request)
@@ -197,21 +248,18 @@ class Child(ABC):
         if len(reply) != _REPLY.size or _REPLY.unpack(reply)[0] != nonce:
             self._process.end()
             return Failure(kind=FailureKind.CHEATING, message="it forged a reply")
-        cpu_before_s = self._cpu_seen_s
         if working:
-            self._cpu_seen_s = self._cpu_s()
-        else:
-            self.audit()
-        self._count(seconds, self._cpu_seen_s - cpu_before_s + _WAKING_S)
+            cpu_before_s, self._cpu_seen_s = self._cpu_seen_s, self._cpu_s()
+            self._count(seconds, self._cpu_seen_s - cpu_before_s + _WAKING_S)
         if result := _REPLY.unpack(reply)[1]:
             self._process.end()
-            return self._refused(result)
+            return self.refused(result)
         return seconds
 
-    def _read(self, ready: list[tuple[int, int]]) -> bytes:
+    def _read(self, ready: list[tuple[int, int]], most: int = 4 * _REPLY.size) -> bytes:
         """The reply that is there; nothing if the process ended without one."""
         if any(fd == self._reply_fd for fd, _ in ready):
-            return os.read(self._reply_fd, 4 * _REPLY.size)
+            return os.read(self._reply_fd, most)
         return b""
 
     def place(self, cores: Iterable[int]) -> None:
@@ -221,16 +269,26 @@ class Child(ABC):
                 os.sched_setaffinity(self._worker_pid, cores)
 
     def audit(self) -> None:
-        """Count the CPU time since the last look as used while idle."""
+        """Count the CPU time since the last look as taken aside."""
         now_s = self._cpu_s()
-        self.idle_cpu_s += now_s - self._cpu_seen_s
+        self.aside_s += now_s - self._cpu_seen_s
         self._cpu_seen_s = now_s
 
     def _cpu_s(self) -> float:
         """CPU seconds of all of the worker's threads so far."""
-        if self._cpu_clock is not None:
-            with suppress(OSError):
-                return time.clock_gettime(self._cpu_clock)
+        if self._cpu_clock is None:
+            return 0.0
+        if self.on_cpu:
+            counted_ns = cpu_counter()(self._tasks_fd, self._cpu_clock, MOST_THREADS)
+            self._crowded = self._crowded or counted_ns == -3
+            if counted_ns == -2:
+                raise SetupError(
+                    "the system does not let kernelcast change the scheduling policy of its own "
+                    "processes (sched_setscheduler): allow that, for example in the container"
+                )
+            return counted_ns * 1e-9 if counted_ns >= 0 else self._cpu_seen_s
+        with suppress(OSError):
+            return time.clock_gettime(self._cpu_clock)
         return self._cpu_seen_s
 
     def _count(self, wall_s: float, cpu_s: float) -> None:
@@ -250,9 +308,8 @@ class Child(ABC):
 
     def _unconfined(self) -> Failure:
         """Raise: the process ended before it touched the kernel, which is not to blame."""
-        self._process.ended_within(_LAST_BREATH_S)
         raise SetupError(
-            f"the sandbox did not come into force (status {self._process.end()}): "
+            f"the sandbox did not come into force (status {self._process.fate()}): "
             "see `kernelcast doctor`"
         )
 
@@ -265,18 +322,14 @@ class Child(ABC):
 
     def _obituary(self) -> Failure:
         """Why there is no proper answer. A process that already ended keeps its own status."""
-        # The launcher passes on the status of the process within, a moment after its death.
-        self._process.ended_within(_LAST_BREATH_S)
-        status = self._process.end()
+        status = self._process.fate()
         if status >= 0:
-            return self._ended(status)
+            # A kernel may choose any status, so it means something only before one is loaded.
+            return self._left(status) if self._loaded else self.ended(status)
         if -status in _DEATHS:
             kind, message = _DEATHS[-status]
             return Failure(kind=kind, message=message)
-        name = f"signal {-status}"
-        with suppress(ValueError):
-            name = signal.Signals(-status).name
-        return Failure(kind=FailureKind.CRASH, message=f"died of {name}")
+        return Failure(kind=FailureKind.CRASH, message=death(status))
 
     def close(self) -> None:
         """Kill all of the process and close its pipes; the memory goes with the last view."""

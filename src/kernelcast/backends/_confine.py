@@ -113,16 +113,22 @@ def _landlock(
     os.close(ruleset)
 
 
+def filled(program: bytes, blanks: list[int], value: int) -> bytes:
+    """Return a filter with a value in its blanks."""
+    code = bytearray(program)
+    for instruction in blanks:
+        struct.pack_into("<I", code, 8 * instruction + 4, value)
+    return bytes(code)
+
+
 def _load_filter(policy: dict[str, Any], name: str, value: int, flags: int = 0) -> None:
     """Put a filter in force, with a value that only this process knows in its blanks."""
     program, blanks = policy[name]
     if not program:
         return
-    filled = bytearray(program)
-    for instruction in blanks:
-        struct.pack_into("<I", filled, 8 * instruction + 4, value)
-    buffer = ctypes.create_string_buffer(bytes(filled), len(filled))
-    header = struct.pack("@HP", len(filled) // 8, ctypes.addressof(buffer))
+    program = filled(program, blanks, value)
+    buffer = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
     flags |= _SECCOMP_SPEC_ALLOW
     syscall = ctypes.CDLL(None, use_errno=True).syscall
     _checked(syscall(policy["seccomp_number"], _SECCOMP_SET_MODE_FILTER, flags, header))

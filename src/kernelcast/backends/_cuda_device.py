@@ -128,14 +128,14 @@ def _environment() -> dict[str, str]:
 class CudaChild(LaunchingChild):
     """A process that has loaded cubins; each request copies in, launches, or copies out."""
 
-    on_cpu = False
+    phases = (_cuda_worker.STAGE, _cuda_worker.RUN, _cuda_worker.FETCH, _cuda_worker.IDLE)
 
     def __init__(
         self, sandbox: Sandbox, programs: Mapping[str, Program], arena: Arena, device: Device
     ) -> None:
         arrays, dimensions = len(arena.problem.arguments), len(arena.problem.dimensions)
         self._programs = programs
-        self._launches = {case: program.launch for case, program in programs.items()}
+        self.launches = {case: program.launch for case, program in programs.items()}
         self._distinct = list(dict.fromkeys(programs.values()))
         functions = [
             {
@@ -159,28 +159,19 @@ class CudaChild(LaunchingChild):
             **_environment(),
         )
 
-    def run(self, case: str, calls: int, base: int, timeout_s: float) -> float | Failure:
-        """Seconds of the launches alone, a launch on each slot."""
-        phases = (_cuda_worker.STAGE, _cuda_worker.RUN, _cuda_worker.FETCH)
-        return self._ask(phases, _cuda_worker.RUN, case, calls, base, timeout_s)
-
-    def idle(self, case: str, calls: int, timeout_s: float) -> float | Failure:
-        """Seconds of a request that launches nothing."""
-        return self.call(self._words(_cuda_worker.IDLE, case, calls, 0), timeout_s)
-
-    def _words(self, phase: int, case: str, calls: int, base: int) -> list[int]:
+    def phase_words(self, phase: int, case: str, calls: int, base: int) -> list[int]:
         which = self._distinct.index(self._programs[case])
-        return [which, *super()._words(phase, case, calls, base)]
+        return [which, *super().phase_words(phase, case, calls, base)]
 
-    def _refused(self, result: int) -> Failure:
+    def refused(self, result: int) -> Failure:
         if result in (_INVALID_VALUE, _OUT_OF_RESOURCES):
             return no_launch(f"the driver refused it (CUDA error {result})")
         return Failure(kind=FailureKind.CRASH, message=f"CUDA error {result} on the device")
 
-    def _ended(self, status: int) -> Failure:
+    def ended(self, status: int) -> Failure:
         if status == _cuda_worker.LOAD_FAILED:
             message = "the driver does not load its code"
             return Failure(kind=FailureKind.COMPILE_ERROR, message=message)
         if status == _cuda_worker.NO_DRIVER:
             raise NoDevice("the CUDA device went away: see `nvidia-smi` and the kernel's log")
-        return super()._ended(status)
+        return super().ended(status)

@@ -11,7 +11,6 @@ import contextlib
 import importlib.util
 import json
 import math
-import mmap
 import os
 import shutil
 import sys
@@ -25,6 +24,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from kernelcast.backends import _emulator_worker
+from kernelcast.backends._arena import shared_memory
 from kernelcast.backends._inputs import array_bytes
 from kernelcast.backends._inspect import Residency, residency
 from kernelcast.backends._launch import Launch
@@ -366,11 +366,9 @@ def _in_child(
 ) -> tuple[str, Bytes]:
     """Return what the child said, and what it left in the memory."""
     paths = sorted({str(package_folder(name)) for name in ("numpy", "kernelcast")})
-    memory_fd = os.memfd_create("kernelcast")
+    memory_fd, memory = shared_memory(max(content.nbytes, 1))
     work = Path(tempfile.mkdtemp(dir=folder))
     try:
-        os.ftruncate(memory_fd, max(content.nbytes, 1))
-        memory = np.frombuffer(mmap.mmap(memory_fd, 0), np.uint8)
         memory[: content.nbytes] = content
         (work / "kernel.ptx").write_text(ptx, encoding="utf-8")
         (work / "job.json").write_text(json.dumps({**job, "memory_fd": memory_fd, "paths": paths}))

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from kernelcast.backends._arena import Arena
-from kernelcast.backends._backend import MeasuringBackend
 from kernelcast.backends._child import Child
 from kernelcast.backends._cuda_device import (
     CudaChild,
@@ -36,7 +35,8 @@ from kernelcast.backends._emulation import (
 from kernelcast.backends._inputs import sample_inputs
 from kernelcast.backends._inspect import Resources, ptx_mix, residency, sass_mix
 from kernelcast.backends._toolchain import ToolRun, find_cuda_tool, run_tool
-from kernelcast.backends._verify import KnownAnswer, oracle
+from kernelcast.backends._verify import KnownAnswer
+from kernelcast.backends.base import MeasuringBackend
 from kernelcast.devices import architecture, catalogue, find_device
 from kernelcast.emulator.model import Architecture
 from kernelcast.emulator.ptx import NotEmulated
@@ -80,20 +80,30 @@ class GpuBackend(MeasuringBackend[Program]):
         toolchain = f"{toolchain}, {self.target}"
         super().__init__(chosen, toolchain, *limits, allow_unsafe=allow_unsafe)
         self._disassembler = find_cuda_tool("nvdisasm")
-        self._launching = launching_sandbox(self._sandbox, allow_unsafe=allow_unsafe)
+        self._launching = launching_sandbox(self.sandbox, allow_unsafe=allow_unsafe)
         self.level = self.level if self._launching.mechanisms else "S0"
         self._device_is_here = False
         self._emulates = emulates
         self._inspected: OrderedDict[str, Evidence] = OrderedDict()
         self._seed_faults: dict[str, str] = {}
 
-    def _require_device(self) -> None:
+    def require_device(self) -> None:
         if not self._device_is_here:
             require_device(self._launching, self.target, self.device)
             self._device_is_here = True
 
-    def _start(self, arena: Arena, programs: Mapping[str, Program]) -> Child:
+    def start(self, arena: Arena, programs: Mapping[str, Program]) -> Child:
         return CudaChild(self._launching, programs, arena, self.device)
+
+    def programs(
+        self, problem: Problem, cases: Sequence[Case], source: str
+    ) -> dict[str, Program] | Failure:
+        """The programs by case, if each can be launched on its case, which may be a hidden one."""
+        programs = super().programs(problem, cases, source)
+        if isinstance(programs, Failure):
+            return programs
+        faults = (programs[case.name].launch.fault([case]) for case in cases)
+        return next(filter(None, faults), None) or programs
 
     def _evidence_basis(self) -> str:
         return f"{super()._evidence_basis()}\0{self._disassembler}\0{self._emulates}"
@@ -181,10 +191,10 @@ class GpuBackend(MeasuringBackend[Program]):
     ) -> tuple[Failure | None, float]:
         """Return what is wrong on the small cases, or None, and the CPU seconds."""
         rng = np.random.default_rng([seed % 2**63, secrets.randbits(64)])
-        expected = oracle(problem)
+        expected = self._oracles.of(problem)
         total_s = 0.0
         try:
-            built = self._built(problem, problem.cases, kernel.source)
+            built = self.programs(problem, problem.cases, kernel.source)
         except NoDevice:
             raise NotEmulated("code without a launch") from None
         if isinstance(built, Failure):
@@ -192,14 +202,14 @@ class GpuBackend(MeasuringBackend[Program]):
         for case in small_cases(problem, built[problem.cases[0].name].launch):
             program = built[case.name]
             failure, cpu_s = emulate(
-                self._sandbox,
-                self._directory,
+                self.sandbox,
+                self.directory,
                 problem,
                 program.ptx(),
                 program.entry,
                 program.launch,
                 KnownAnswer.draw(problem, case, expected, rng),
-                self._compile_timeout_s,
+                self.compile_timeout_s,
             )
             total_s += cpu_s
             if failure is not None:
@@ -253,8 +263,8 @@ class GpuBackend(MeasuringBackend[Program]):
             raise NotEmulated("code without a launch")
         dimensions = case.dimensions if case else {}
         return count(
-            self._sandbox,
-            self._directory,
+            self.sandbox,
+            self.directory,
             program.ptx(),
             program.entry,
             build.evidence,
@@ -265,7 +275,7 @@ class GpuBackend(MeasuringBackend[Program]):
             ),
             arguments,
             variables,
-            self._compile_timeout_s,
+            self.compile_timeout_s,
         )
 
     def ptx(self, problem: Problem, source: str) -> str | Failure:
@@ -287,11 +297,11 @@ class GpuBackend(MeasuringBackend[Program]):
             UnknownInstructions: Some instructions are not emulated.
             NotEmulated: The text has something else that is not emulated.
         """
-        return decode(self._sandbox, self._directory, ptx, self._compile_timeout_s)
+        return decode(self.sandbox, self.directory, ptx, self.compile_timeout_s)
 
     def _run(self, command: Sequence[str | Path], folder: Path) -> ToolRun:
         """Run a compiler or disassembler, confined."""
-        return run_tool(self._sandbox, command, folder, self._compile_timeout_s)
+        return run_tool(self.sandbox, command, folder, self.compile_timeout_s)
 
     def _mix(self, folder: Path, ptx: str, entry: str | None = None) -> tuple[int, dict[str, int]]:
         """Size and instruction mix of kernel.cubin; without a disassembler, the mix of its PTX."""
@@ -302,7 +312,7 @@ class GpuBackend(MeasuringBackend[Program]):
                 return sass_mix(listing.output, entry)
         return 0, ptx_mix(ptx)
 
-    def _evidence(
+    def evidence(
         self,
         problem: Problem,
         run: ToolRun,
@@ -320,7 +330,7 @@ class GpuBackend(MeasuringBackend[Program]):
                     self.device, resources.registers, resources.shared_bytes, threads
                 ).occupancy
         facts["target"] = self.target
-        return super()._evidence(problem, run, failure=failure, code=code, **facts)
+        return super().evidence(problem, run, failure=failure, code=code, **facts)
 
 
 def choose_target(target: str | None, device: Device | str | None) -> tuple[str, Device]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelcast.expression import evaluate
-from kernelcast.types import Argument, Case, Problem
+from kernelcast.types import Argument, Case, Problem, Special
 
 Array = NDArray[Any]
 
@@ -25,16 +25,39 @@ _LEEWAY = 1 << 14  # elements by which a pool is longer than a chunk, at least
 _POOL = 1 << 20  # elements
 _SCALES = (1 / 16, 16.0)
 _MOST_DRAWS = 200
+HIDDEN = "hidden-"
+"""What the names of hidden cases begin with."""
+LATE = ", late"
+"""What the names of cases end with that are verified when the timing has ended."""
 _SHAPES_TO_CHOOSE_FROM = 4
+_SHAPES_FOR_SPECIAL = 48
+_MOST_SPECIAL = 3  # elements of an array that are NaN or infinite
+_BELOW_NORMAL = 16.0  # by which the largest denormal inputs are below the smallest normal number
 
 
 def make_inputs(problem: Problem, case: Case, rng: np.random.Generator) -> dict[str, Array]:
     """Fresh input arrays of a case by name, filled as each argument says."""
-    return {
+    inputs = {
         argument.name: _Filling(argument, case).drawn(argument.extent(case.dimensions), rng)
         for argument in problem.arguments
         if argument.role == "input"
     }
+    for name, special in case.special.items():
+        _make_special(inputs[name], special, rng)
+    return inputs
+
+
+def _make_special(array: Array, special: Special, rng: np.random.Generator) -> None:
+    """Put NaN or infinity at a few random places, or make the whole array denormal."""
+    if special == "denormal":
+        smallest = np.finfo(array.dtype).tiny
+        array /= max(np.abs(array).max(), smallest)
+        array *= smallest / _BELOW_NORMAL
+        return
+    flat = array.reshape(-1)
+    count = min(flat.size, int(rng.integers(1, _MOST_SPECIAL + 1)))
+    places = rng.choice(flat.size, count, replace=False)
+    flat[places] = np.nan if special == "nan" else rng.choice((-np.inf, np.inf), count)
 
 
 def sample_inputs(
@@ -148,19 +171,58 @@ def hidden_cases(
 ) -> list[Case]:
     """Untimed cases that no kernel knows: other shapes, two of three in other magnitudes.
 
-    A problem that states no legal shapes gets its smallest case's.
+    There are more for the special values that inputs may hold. A problem that states no legal
+    shapes gets its smallest case's.
     """
-    cases = []
     smallest = min(problem.cases, key=lambda case: array_bytes(problem, case.dimensions))
+
+    def shapes(draws: int) -> list[dict[str, int]]:
+        drawn = [_drawn_dimensions(problem, largest_bytes, rng) for _ in range(draws)]
+        return [shape for shape in drawn if shape is not None] or [dict(smallest.dimensions)]
+
+    cases = []
     for index in range(count):
         scale = (1.0, *_SCALES)[index % (1 + len(_SCALES))]
         # Magnitudes show where there is something to add up: of several shapes, the largest.
-        draws = 1 if scale == 1.0 else _SHAPES_TO_CHOOSE_FROM
-        drawn = [_drawn_dimensions(problem, largest_bytes, rng) for _ in range(draws)]
-        shapes = [shape for shape in drawn if shape is not None] or [dict(smallest.dimensions)]
-        dimensions = max(shapes, key=lambda shape: array_bytes(problem, shape))
-        cases.append(Case(name=f"hidden-{index}", dimensions=dimensions, timed=False, scale=scale))
+        drawn = shapes(1 if scale == 1.0 else _SHAPES_TO_CHOOSE_FROM)
+        shape = max(drawn, key=lambda shape: array_bytes(problem, shape))
+        cases.append(Case(name=f"{HIDDEN}{index}", dimensions=shape, timed=False, scale=scale))
+    for name, special in _special_values(problem, rng).items():
+        # If a dimension is short, a few special elements may leave no finite result.
+        shape = max(shapes(_SHAPES_FOR_SPECIAL), key=lambda shape: _lengths(problem, shape))
+        cases.append(Case(name=f"{HIDDEN}{name}", dimensions=shape, timed=False, special=special))
     return cases
+
+
+def varied_cases(problem: Problem, rng: np.random.Generator) -> list[Case]:
+    """The timed cases, untimed, in other magnitudes and with the special values of the inputs.
+
+    Each comes twice, the second time as `LATE`.
+    """
+    varied: list[Case] = []
+    for case in problem.timed_cases:
+        changes: dict[str, dict[str, Any]] = {f"x {scale:g}": {"scale": scale} for scale in _SCALES}
+        for name, special in _special_values(problem, rng).items():
+            changes[f"with {name}"] = {"special": special}
+        for name, change in changes.items():
+            for again in ("", LATE):
+                named = {"name": f"{case.name} {name}{again}", "timed": False}
+                varied.append(case.model_copy(update={**change, **named}))
+    return varied
+
+
+def _special_values(problem: Problem, rng: np.random.Generator) -> dict[str, dict[str, Special]]:
+    """What the inputs hold in each case with special values, by the case's name."""
+    held: dict[Special, list[str]] = {}
+    for argument in problem.arguments:
+        for special in argument.special:
+            held.setdefault(special, []).append(argument.name)
+    values: dict[str, dict[str, Special]]
+    values = {special: dict.fromkeys(names, special) for special, names in sorted(held.items())}
+    if len(names := held.get("denormal", [])) > 1:
+        # Products show denormals of one factor (of both, they are zero), sums those of all terms.
+        values["one-denormal"] = {str(rng.choice(names)): "denormal"}
+    return values
 
 
 def _drawn_dimensions(
@@ -178,6 +240,17 @@ def _drawn_dimensions(
         if fits and all(evaluate(rule, drawn) for rule in problem.hidden.constraints):
             return drawn
     return None
+
+
+def _lengths(problem: Problem, dimensions: Mapping[str, int]) -> tuple[float, float]:
+    """Where the dimensions lie in their ranges, from 0 to 1: the least, and all together."""
+    ranges = problem.hidden.dimensions if problem.hidden else {}
+    places = [
+        math.log(dimensions[name] / low) / math.log(high / low)
+        for name, (low, high) in ranges.items()
+        if low < high
+    ]
+    return min(places, default=0.0), sum(places)
 
 
 def array_bytes(problem: Problem, dimensions: Mapping[str, int]) -> int:

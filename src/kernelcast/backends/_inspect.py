@@ -11,7 +11,7 @@ import math
 import re
 import struct
 import tomllib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -288,24 +288,121 @@ def object_mix(listing: str, function: str | None = None) -> tuple[int, dict[str
     return addresses[-1] - addresses[0] + 1 if addresses else 0, mix
 
 
+# ------------------------------------------------------------------------- code of a restricted C
+
+CODE_OPTIONS = ("-D", "-z", "-j", ".text", "-j", ".plt", "--no-show-raw-insn")
+"""The options of objdump for `strange_instruction`: every byte that can run, also if it is marked
+as data."""
+# No compiler makes these of a language without a system, a clock, threads or modes: x86, then ARM.
+_STRANGE = re.compile(
+    r"\b(?:syscall|sysenter|sysexit|sysret\w?|int|into|iret\w?|lcall|ljmp|lret\w?|rdtscp?|rdpmc"
+    r"|rdpid|rdrand|rdseed|cpuid|x[gs]etbv|(?:rd|wr)[fg]sbase|(?:rd|wr)pkru|v?ldmxcsr|fldcw|fldenv"
+    r"|frstor|fxrstor\w*|xrstor\w*|popf\w?|cli|sti|hlt|in|out|ins\w|outs\w|xbegin|xend|xabort|xtest"
+    r"|u?monitor\w?|u?mwait\w?|tpause|enqcmds?|senduipi"
+    r"|svc|hvc|smc|mrs|msr|sysl?|blr)\b|\(bad\)|%[fg]s\b"
+)
+_BRANCH = re.compile(r"\b(?:j\w+|call|loop\w*)\s+([0-9a-f]+)$")
+_INDIRECT = re.compile(r"\b(?:jmp|call)\w?\s+\*(\S*)")
+_SECTION_OF_CODE = re.compile(r"^Disassembly of section (\S+):$", re.MULTILINE)
+_SWITCH_REACH = 16
+
+
+def strange_instruction(listing: str) -> str | None:
+    """The first instruction that no compiler makes of OpenCL C, from objdump's listing.
+
+    Besides system calls, clocks and modes, these are jumps into the middle of an instruction, calls
+    of an address that is computed, and jumps to one that are no `switch`.
+    """
+    starts: set[int] = set()
+    branches: list[tuple[int, str]] = []
+    for section, code in _sections(_SECTION_OF_CODE, listing):
+        recent: deque[str] = deque(maxlen=_SWITCH_REACH)
+        for line in _INSTRUCTION.finditer(code):
+            # Behind these are only names and addresses, in objdump's words.
+            text = re.split(r"\s*[<#]", f"{line[2]} {line[3]}", maxsplit=1)[0].strip()
+            starts.add(int(line[1], 16))
+            if _STRANGE.search(text):
+                return text
+            if branch := _BRANCH.search(text):
+                branches.append((int(branch[1], 16), text))
+            elif (indirect := _INDIRECT.search(text)) and section != ".plt":
+                register = re.escape(indirect[1])
+                table = re.compile(rf"movslq \(%\w+,%\w+,4\),{register}$")
+                if "call" in text or not any(map(table.search, recent)):
+                    return text
+            recent.append(text)
+    return next((text for target, text in branches if target not in starts), None)
+
+
 # --------------------------------------------------------------------------------- shared libraries
 
 _ELF_HEADER = struct.Struct("<16s HHI QQQ IHHHHHH")
+_ELF_SEGMENT = struct.Struct("<II QQQ QQQ")
 _ELF_SECTION = struct.Struct("<II QQQQ II QQ")
 _ELF_SYMBOL = struct.Struct("<IBBH QQ")
 _DYNAMIC_SYMBOLS = 11
-_MOST_LIBRARY_BYTES = 128 << 20
+MOST_LIBRARY_BYTES = 32 << 20
 
 
 def foreign_imports(library: Path, is_foreign: Callable[[str], bool]) -> Failure | None:
-    """Why not to load a library: it imports symbols that are foreign to a kernel, or hides them."""
+    """Why not to load a library: it is too large, hides its imports, or they are foreign."""
     with library.open("rb") as file:
-        imported = imported_symbols(file.read(_MOST_LIBRARY_BYTES))
+        content = file.read(MOST_LIBRARY_BYTES + 1)
+    if len(content) > MOST_LIBRARY_BYTES:
+        message = f"the library has more than {MOST_LIBRARY_BYTES >> 20} MB"
+        return Failure(kind=FailureKind.COMPILE_ERROR, message=message)
+    imported = imported_symbols(content)
     if imported is None:
         return Failure(kind=FailureKind.COMPILE_ERROR, message="the library names no symbols")
     if foreign := sorted(filter(is_foreign, imported)):
         message = f"wants of the system what no kernel needs: {', '.join(foreign)}"
         return Failure(kind=FailureKind.CHEATING, message=message)
+    return None
+
+
+_CODE_SECTIONS = (b".text", b".plt")
+_LOADED, _STACK = 1, 0x6474E551
+_DYNAMIC, _STRINGS, _RELOCATIONS = 6, 3, 4
+# Entries of the dynamic section: code that runs when it is loaded or unloaded, or is changed.
+_STRANGE_ENTRIES = {12: "INIT", 13: "FINI", 22: "TEXTREL", 25: "INIT_ARRAY", 26: "FINI_ARRAY"}
+_STRANGE_ENTRIES[32] = "PREINIT_ARRAY"
+_INDIRECT_FUNCTIONS = (37, 1032)  # R_X86_64_IRELATIVE, R_AARCH64_IRELATIVE
+
+
+def strange_part(library: bytes) -> str | None:
+    """What no linker makes of OpenCL C: constructors, more code, or code that can be written."""
+    try:
+        header = _ELF_HEADER.unpack_from(library)
+        segments = [
+            _ELF_SEGMENT.unpack_from(library, header[5] + index * header[9])
+            for index in range(header[10])
+        ]
+        sections = [
+            _ELF_SECTION.unpack_from(library, header[6] + index * header[11])
+            for index in range(header[12])
+        ]
+        names_at = sections[header[13]][4]
+    except (struct.error, IndexError, OverflowError):
+        return "tables that cannot be read"
+    for kind, flags, *_ in segments:
+        if kind in (_LOADED, _STACK) and flags & 1 and (flags & 2 or kind == _STACK):
+            return "memory that can be written and executed"
+    for name_at, kind, flags, _, start, length, *_ in sections:
+        content = library[start : start + length]
+        if flags & 4:  # it can be executed
+            name = library[names_at + name_at : library.find(b"\0", names_at + name_at)]
+            if name not in _CODE_SECTIONS:
+                return f"code in {name!r:.80}"
+        if kind == _DYNAMIC:
+            for tag, _ in struct.iter_unpack("<QQ", content[: len(content) & -16]):
+                if tag in _STRANGE_ENTRIES:
+                    return _STRANGE_ENTRIES[tag]
+        if kind == _STRINGS and re.search(rb"[^\0\x21-\x7e]", content):
+            return "names that are no names"
+        if kind == _RELOCATIONS:
+            for _, what, _ in struct.iter_unpack("<QQQ", content[: len(content) // 24 * 24]):
+                if what & 0xFFFFFFFF in _INDIRECT_FUNCTIONS:
+                    return "functions that are chosen when it is loaded"
     return None
 
 

@@ -1,28 +1,31 @@
 """Launching a compiled kernel on a device through its driver, CUDA's or OpenCL's.
 
 Here are the geometry of a launch, which the source states, and the parent's end of a process that
-launches. One run is several requests; the parent's clock counts the `run` request alone, without
-the copies to and from the device.
+launches on a device.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from kernelcast.backends._child import Child
 from kernelcast.backends._sandbox import Grant
 from kernelcast.backends._seccomp import Profile
 from kernelcast.errors import ProblemError
-from kernelcast.expression import evaluate
-from kernelcast.types import Device, Failure, FailureKind, Problem
+from kernelcast.expression import MOST_CHARACTERS, evaluate, names_of
+from kernelcast.types import Case, Device, Failure, FailureKind
 
 _SMALLEST_FLUSH_BYTES = 64 << 20
 _MOST_BLOCK_THREADS = 1024
 _MOST_GRID = (2**31 - 1, 65_535, 65_535)
+_MOST_SHARED_BYTES = 2**31 - 1
+_MOST_DEFINES = 256  # that one launch is worked out from
 # A GPU's driver maps the device's memory and more into its address space.
 _ADDRESSABLE_BYTES = 1 << 46
 _DESCRIPTORS = 512
@@ -52,19 +55,21 @@ class Launch:
         """Dynamic shared memory of a block."""
         return self._value(self.shared, dimensions)
 
-    def fault(self, problem: Problem) -> Failure | None:
-        """Why this cannot be launched on the problem's cases; None if it can."""
+    def fault(self, cases: Iterable[Case]) -> Failure | None:
+        """Why this cannot be launched on one of these cases; None if it can."""
         try:
-            for case in problem.cases:
+            for case in cases:
                 block = self.block_extent(case.dimensions)
                 grid = self.grid_extent(case.dimensions)
                 if math.prod(block) > _MOST_BLOCK_THREADS:
                     return no_launch(f"{math.prod(block)} threads a block; 1024 is the most")
                 if any(extent > most for extent, most in zip(grid, _MOST_GRID, strict=True)):
                     return no_launch(f"case {case.name}: the grid {grid} is too large")
-                if min(*block, *grid) < 1 or self.shared_bytes(case.dimensions) < 0:
-                    return no_launch(f"case {case.name}: grid {grid}, block {block}")
-        except (ProblemError, ArithmeticError, TypeError, ValueError) as error:
+                shared = self.shared_bytes(case.dimensions)
+                if min(*block, *grid) < 1 or not 0 <= shared <= _MOST_SHARED_BYTES:
+                    words = f"grid {grid}, block {block}, shared {shared}"
+                    return no_launch(f"case {case.name}: {words}")
+        except ProblemError as error:
             return no_launch(str(error))
         return None
 
@@ -74,7 +79,10 @@ class Launch:
 
     def _value(self, text: str, dimensions: Mapping[str, int]) -> int:
         whole = text.replace("//", "/").replace("/", "//")
-        return int(evaluate(whole, {**dict(self.constants), **dimensions}))
+        value = evaluate(whole, {**dict(self.constants), **dimensions})
+        if isinstance(value, str):
+            raise ProblemError(f"{text!r} is text, not a number")
+        return int(value)
 
 
 def no_launch(why: str) -> Failure:
@@ -85,28 +93,49 @@ def no_launch(why: str) -> Failure:
 _PRAGMA = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+kernelcast\b(.*)$", re.MULTILINE)
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(.+)$", re.MULTILINE)
 _CLAUSE = re.compile(r"\s*(\w+)\s*\(")
-_COMMENT = re.compile(r"//.*|/\*.*?\*/")
+_COMMENT = re.compile(r"//.*|/\*.*?(?:\*/|$)")
 
 
 def read_launch(source: str, grid: str = "grid", block: str = "block") -> Launch | None:
     """The launch in the clauses of the source's first `#pragma kernelcast`, or None.
 
-    Its constants are the numbers that the source defines as macros.
+    Its constants are the numbers that the source defines as macros and that the clauses reach. A
+    line that is too long for an expression states no launch.
     """
     pragma = _PRAGMA.search(source)
-    clauses = dict(_clauses(_COMMENT.sub("", pragma[1]))) if pragma else {}
+    if pragma is None or len(pragma[1]) > MOST_CHARACTERS:
+        return None
+    stated = _COMMENT.sub("", pragma[1])
+    clauses = dict(_clauses(stated))
     if grid not in clauses or block not in clauses:
         return None
-    constants: dict[str, int | float | str] = {}
-    for name, text in _DEFINE.findall(source):
-        try:
-            value = evaluate(_COMMENT.sub("", text).strip().replace("/", "//"), constants)
-        except (ProblemError, ArithmeticError, TypeError):
-            continue
-        if isinstance(value, int):
-            constants[name] = value
     shared = clauses.get("shared", ("0",))[0]
-    return Launch(clauses[grid], clauses[block], shared, tuple(constants.items()))
+    return Launch(clauses[grid], clauses[block], shared, tuple(_constants(source, stated).items()))
+
+
+def _constants(source: str, stated: str) -> dict[str, int | float | str]:
+    """The integers that a text needs of the source's macros, of which few may be needed."""
+    defines = [
+        (name, _COMMENT.sub("", text).strip().replace("/", "//"))
+        for name, text in _DEFINE.findall(source)
+        if len(text) <= MOST_CHARACTERS
+    ]
+    by_name: dict[str, list[str]] = {}
+    for name, text in defines:
+        by_name.setdefault(name, []).append(text)
+    needed, unread = set[str](), names_of(stated)
+    while unread and len(needed) < _MOST_DEFINES:
+        needed |= unread
+        texts = (text for name in unread for text in by_name.get(name, ()))
+        unread = set[str]().union(*map(names_of, texts)) - needed
+    constants: dict[str, int | float | str] = {}
+    reached = ((name, text) for name, text in defines if name in needed)
+    for name, text in islice(reached, _MOST_DEFINES):
+        with suppress(ProblemError):  # no constant
+            value = evaluate(text, constants)
+            if isinstance(value, int):
+                constants[name] = value
+    return constants
 
 
 def _clauses(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -139,24 +168,33 @@ def device_flush_bytes(device: Device) -> int:
 
 
 class LaunchingChild(Child):
-    """A process that launches on a device, where one run is several requests, of one phase each."""
+    """A process that launches on a device. It holds no host code of a candidate.
 
-    _launches: Mapping[str, Launch]  # by case
+    One run is three requests: copy in, launch, copy out. The launches are timed, and the copies
+    count as taken aside.
+    """
 
-    def _ask(
-        self, phases: Sequence[int], timed: int, case: str, calls: int, base: int, timeout_s: float
-    ) -> float | Failure:
-        """Make requests of these phases, and return the seconds of one of them."""
-        seconds = {}
-        for phase in phases:
-            result = self.call(self._words(phase, case, calls, base), timeout_s)
+    on_cpu = False
+    phases: tuple[int, int, int, int]  # numbers of: copy in, launch, copy out, idle
+    launches: Mapping[str, Launch]  # by case
+
+    def run(self, case: str, calls: int, base: int, timeout_s: float) -> float | Failure:
+        """Seconds of the launches alone, a launch on each slot."""
+        seconds = []
+        for phase in self.phases[:3]:
+            words = self.phase_words(phase, case, calls, base)
+            result = self.call(words, timeout_s, working=phase == self.phases[1])
             if isinstance(result, Failure):
                 return result
-            seconds[phase] = result
-        return seconds[timed]
+            seconds.append(result)
+        return seconds[1]
 
-    def _words(self, phase: int, case: str, calls: int, base: int) -> list[int]:
-        launch, layout = self._launches[case], self.arena.layouts[case]
+    def words(self, case: str, calls: int, base: int, *, idle: bool) -> list[int]:
+        return self.phase_words(self.phases[3 if idle else 1], case, calls, base)
+
+    def phase_words(self, phase: int, case: str, calls: int, base: int) -> list[int]:
+        """The words of one of the requests of a run."""
+        launch, layout = self.launches[case], self.arena.layouts[case]
         dimensions = self.arena.cases[case].dimensions
         return [
             *(phase, calls, layout.stride, base, *layout.offsets, *self.arena.extents(case)),

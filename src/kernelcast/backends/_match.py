@@ -3,7 +3,8 @@
 Every attempt is an `Envelope`: new processes, inputs that neither has seen, and verified outputs.
 The reference is trusted, the candidate is not. Both get the same inputs at the same addresses in
 memory of their own, one request at a time. The candidate's outputs are copied as soon as it replies
-and compared with the reference's; in verification calls, with the oracle's.
+and compared with the reference's; in verification calls, with the oracle's. Some verification calls
+come as a surprise between timed ones: a kernel cannot be careful only when it is not timed.
 
 Two things are no verdict:
 
@@ -20,15 +21,16 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import STARVED, Child
-from kernelcast.backends._inputs import FreshInputs
+from kernelcast.backends._inputs import LATE, FreshInputs
 from kernelcast.backends._overtime import Overtime
 from kernelcast.backends._timing import OutOfTime, Precision, time_pairs
 from kernelcast.backends._verify import Errors, Image, KnownAnswer, Slot, differences
@@ -77,12 +79,16 @@ class Envelope:
         self._arena, self._fresh, self._rng, self._deadline = arena, fresh, rng, deadline
         self.candidate, self.reference = candidate, reference
         self._images: dict[str, list[Image]] = {}
+        self._surprises: list[tuple[float, KnownAnswer]] = []  # and after how many rounds
+        self._requests: dict[str, list[int]] = {}  # the calls of each, by case
         self._honest: dict[str, Errors] = {}
         self._taken: Slot = np.zeros((0, 0), np.uint8)
         self._base = 0
+        self._charged_s = {True: 0.0, False: 0.0}  # by side, True is the candidate's
         self._call_limit_s: dict[str, float] = dict.fromkeys(arena.cases, math.inf)
         self.overtime = Overtime(candidate, reference)
         self._flush = np.zeros(0, np.uint8)
+        self._cut_short = False  # a process was ended for the time, and answers nothing more
         candidate.deadline = reference.deadline = deadline
         # Cores differ in speed and load, so both run on the same one.
         candidate.core = reference.core = int(rng.choice(candidate.cores))
@@ -93,8 +99,11 @@ class Envelope:
         precision: Precision,
         device: Device,
         flush_bytes: int = 0,
+        surprises: Sequence[KnownAnswer] = (),
     ) -> Timing | Failure:
         """Verify on every known answer, then time; the first failure ends it.
+
+        Surprises are known answers of a timed case's shape, to be verified while it is timed.
 
         Raises:
             OutOfTime: The deadline passed, or a process was starved, before the first round ended.
@@ -104,8 +113,16 @@ class Envelope:
         timed = [case.name for case in self._arena.problem.timed_cases]
         try:
             self._verify(answers)
+            self._surprises = [
+                (math.inf if answer.image.case.name.endswith(LATE) else round_, answer)
+                for answer in surprises
+                for round_ in self._rng.integers(precision.min_rounds, size=1)
+            ]
             timing = time_pairs(timed, self, self._rng, precision, self._deadline)
+            timing = self._after_surprises(timing)
             self._require_plausible(timing, device)
+            if not self._cut_short:
+                _pass(self.candidate.inspect())
         except CandidateFailed as failed:
             return failed.failure
         return timing
@@ -125,6 +142,11 @@ class Envelope:
             finite = all(math.isfinite(error.worst) for error in errors.values())
             return errors if finite else None
         if failure := answer.check(slot):
+            if special := set(answer.image.case.special.values()):
+                raise ProblemError(
+                    f"the seed kernel of {self._arena.problem.name} is wrong in {failure.message}: "
+                    f"mend it, or state no {' or '.join(map(repr, special))} in problem.toml"
+                )
             raise ReferenceLost(failure)
         return errors
 
@@ -150,7 +172,11 @@ class Envelope:
         self._place(case, calls)
 
     def run(self, case: str, calls: int, *, candidate: bool) -> float:
-        """Seconds of one request on the staged inputs."""
+        """Seconds of one request on the staged inputs.
+
+        The inputs are written now, and all CPU time that the process took since its last request
+        counts: it gains nothing by work outside of the request.
+        """
         child = self.candidate if candidate else self.reference
         slots = self._slots(child, case, calls)
         for slot, image in zip(slots, self._images[case], strict=False):
@@ -163,19 +189,20 @@ class Envelope:
             if self._taken.shape != slots.shape:  # new memory costs more than the copy
                 self._taken = np.empty_like(slots)
             self._taken[:] = slots
-        return seconds
+        return seconds + self._charge(candidate=candidate)
+
+    def _charge(self, *, candidate: bool) -> float:
+        """Seconds of CPU time that a process took aside since this was last asked."""
+        child = self.candidate if candidate else self.reference
+        child.audit()
+        before_s = self._charged_s[candidate]
+        self._charged_s[candidate] = child.aside_s
+        return child.aside_s - before_s if child.on_cpu else 0.0
 
     def idle(self, case: str, calls: int) -> float:
-        """Seconds of a request without the work, by the reference's process.
-
-        The candidate is asked as well, so that both have rested equally long.
-        """
-        seconds = {}
-        for index in self._rng.permutation(2):
-            child = (self.candidate, self.reference)[index]
-            answer = child.idle(case, calls, self._limit_s(case, calls))
-            seconds[index] = self._seconds(child, answer)
-        return seconds[1]
+        """Seconds of a request without the work, by the reference's process."""
+        answer = self.reference.idle(case, calls, self._limit_s(case, calls))
+        return self._seconds(self.reference, answer)
 
     def settle(self, case: str, calls: int) -> None:
         """Compare the candidate's outputs with the reference's."""
@@ -184,7 +211,46 @@ class Envelope:
         for index, image in enumerate(self._images[case][:calls]):
             both = self._taken[index], theirs[index]
             _pass(differences(image, tolerance, self._honest[case], *both))
-        _pass(self.overtime.check(of_a_round=True))
+        _pass(self.overtime.check(of_a_round=True) or self.candidate.inspect(whole=False))
+        self._requests.setdefault(case, []).append(calls)
+        while self._surprise(case, len(self._requests[case])):
+            pass
+
+    def _after_surprises(self, timing: Timing) -> Timing:
+        """The timing once all surprises are verified; without the time for it, no claim."""
+        try:
+            for case in timing.cases:
+                while self._surprise(case.case, math.inf):
+                    pass
+        except OutOfTime:
+            unclaimed = {"resolved": False, "low": min(timing.low, 0.0)}
+            return timing.model_copy(update=unclaimed)
+        return timing
+
+    def _surprise(self, case: str, rounds: float) -> bool:
+        """Verify one call of a request that looks like a timed one; False if none is due."""
+        dimensions = self._arena.cases[case].dimensions
+        due = (
+            index
+            for index, (round_, answer) in enumerate(self._surprises)
+            if round_ <= rounds and answer.image.case.dimensions == dimensions
+        )
+        index = next(due, None)
+        if index is None:
+            return False
+        _, answer = self._surprises.pop(index)
+        calls = self._requests[case][-1]
+        errors = self._honest_errors(answer)
+        if errors is not None:
+            self.stage(case, calls)
+            slots = self._slots(self.candidate, case, calls)
+            for slot, image in zip(slots, self._images[case], strict=False):
+                slot[:] = image.content
+            chosen = slots[int(self._rng.integers(calls))]
+            chosen[:] = answer.image.content
+            self._timed(self.candidate, case, calls)
+            _pass(answer.check(chosen, errors))
+        return True
 
     def most_calls(self, case: str) -> int:
         """How many calls fit into one request."""
@@ -224,13 +290,14 @@ class Envelope:
             return answer
         late = child.starved or time.perf_counter() >= self._deadline
         if answer.kind is FailureKind.TIMEOUT and late:
+            self._cut_short = True
             raise OutOfTime
         raise (CandidateFailed if child is self.candidate else ReferenceLost)(answer)
 
     def _limit_s(self, case: str, calls: int) -> float:
         """The limit of a request of so many calls from now on."""
         left_s = self._deadline - time.perf_counter()
-        if left_s <= 0.0:
+        if left_s <= 0.0 or self._cut_short:
             raise OutOfTime
         return min(_TIMEOUT_SLACK_S + calls * self._call_limit_s[case], left_s)
 
@@ -251,13 +318,12 @@ class MachineBusy(Exception):
 
 
 @dataclass(frozen=True)
-class _Attempt:
-    """The outcome of one attempt, and the share of a core that the processes got."""
+class Retry:
+    """An attempt without a verdict, and what it gave; `share` of a core is what processes got."""
 
+    reason: Literal["busy", "doubt"]
     outcome: Timing | Failure | ReferenceLost
     share: float
-    starved: bool
-    doubtful: bool = False
 
 
 @dataclass
@@ -278,6 +344,7 @@ class Match:
     cap_s: float
     tries: int
     pause: Callable[[float], object]
+    surprises: Set[str] = frozenset()  # the names of cases to be verified while others are timed
     time_factor: int = 1
     device_s: float = field(default=0.0, init=False)
 
@@ -289,24 +356,25 @@ class Match:
             MachineBusy: The machine was too busy in every attempt.
         """
         began = time.perf_counter()
-        repeats = pauses = 0
-        while True:
-            attempt = self._attempt()
-            if attempt.starved:
+        made = {"busy": 0, "doubt": 0}
+        most = {"busy": self.tries - 1, "doubt": _REPEATS}
+        while isinstance(result := self.attempt(), Retry):
+            if result.reason == "busy":
                 self.time_factor = min(2 * self.time_factor, _MOST_TIME_FACTOR)
-                pauses += 1
-                if pauses < self.tries:
-                    self._rest(attempt.share, pauses)
-                elif isinstance(attempt.outcome, Timing):
-                    return attempt.outcome
-                else:
-                    raise MachineBusy(attempt.share, time.perf_counter() - began)
-            elif attempt.doubtful and repeats < _REPEATS:
-                repeats += 1
-            elif isinstance(attempt.outcome, ReferenceLost):
-                return self._without_reference(attempt.outcome)
-            else:
-                return attempt.outcome
+            if made[result.reason] == most[result.reason]:
+                return self._at_last(result, time.perf_counter() - began)
+            made[result.reason] += 1
+            if result.reason == "busy":
+                self._rest(result.share, made["busy"])
+        return result
+
+    def _at_last(self, retry: Retry, seconds: float) -> Timing | Failure:
+        """What counts if there are no more attempts."""
+        if retry.reason == "busy" and not isinstance(retry.outcome, Timing):
+            raise MachineBusy(retry.share, seconds)
+        if isinstance(retry.outcome, ReferenceLost):
+            return self._without_reference(retry.outcome)
+        return retry.outcome
 
     def _without_reference(self, lost: ReferenceLost) -> Failure:
         if lost.failure.kind is FailureKind.TIMEOUT:
@@ -326,32 +394,42 @@ class Match:
         )
         self.pause(pause_s)
 
-    def _attempt(self) -> _Attempt:
+    def attempt(self) -> Timing | Failure | Retry:
+        """Measure once, with new processes and inputs that neither has seen."""
         with self.start() as (candidate, reference):
             # The processes start while the inputs are drawn, and then wait for their first request.
             answers, fresh = self.draw()
             # Loading the device's runtime is not device time.
             if failure := reference.load(_LOAD_TIMEOUT_S):
-                starved = reference.starved
-                return _Attempt(ReferenceLost(failure), reference.share, starved, doubtful=True)
+                reason: Literal["busy", "doubt"] = "busy" if reference.starved else "doubt"
+                return Retry(reason, ReferenceLost(failure), reference.share)
             started = time.perf_counter()
             candidate.deadline = started + self.time_factor * self.cap_s - _CLEANUP_MARGIN_S
             try:
                 if failure := candidate.load(min(_LOAD_TIMEOUT_S, self.cap_s)):
-                    return _Attempt(failure, candidate.share, candidate.starved)
+                    return Retry("busy", failure, candidate.share) if candidate.starved else failure
                 deadline = candidate.deadline
                 envelope = Envelope(self.arena, candidate, reference, fresh, self.rng, deadline)
                 return self._measured(envelope, answers)
             finally:
                 self.device_s = min(self.cap_s, self.device_s + time.perf_counter() - started)
 
-    def _measured(self, envelope: Envelope, answers: Sequence[KnownAnswer]) -> _Attempt:
+    def _measured(
+        self, envelope: Envelope, answers: Sequence[KnownAnswer]
+    ) -> Timing | Failure | Retry:
         outcome: Timing | Failure | ReferenceLost
         candidate, reference = envelope.candidate, envelope.reference
         started, cpu_before_s = time.perf_counter(), time.thread_time()
         out_of_time = doubtful = False
         try:
-            outcome = envelope.measure(answers, self.precision, self.device, self.flush_bytes)
+            first: list[KnownAnswer] = []
+            surprises: list[KnownAnswer] = []
+            for answer in answers:
+                late = answer.image.case.name in self.surprises
+                (surprises if late else first).append(answer)
+            outcome = envelope.measure(
+                first, self.precision, self.device, self.flush_bytes, surprises
+            )
         except OutOfTime:
             message = "not measured in the time there was"
             outcome = Failure(kind=FailureKind.TIMEOUT, message=message)
@@ -370,5 +448,8 @@ class Match:
         wall_s = time.perf_counter() - started - candidate.wall_s
         share = min(core_s / wall_s, candidate.share, reference.share)
         had_its_time = core_s + candidate.core_s >= self.cap_s - _CLEANUP_MARGIN_S
-        starved = out_of_time and share < STARVED and not had_its_time
-        return _Attempt(outcome, share, starved, doubtful)
+        if out_of_time and share < STARVED and not had_its_time:
+            return Retry("busy", outcome, share)
+        if doubtful:
+            return Retry("doubt", outcome, share)
+        return self._without_reference(outcome) if isinstance(outcome, ReferenceLost) else outcome

@@ -2,17 +2,22 @@
 
 It runs in a bare interpreter and calls the loader (libOpenCL.so.1) through ctypes: a binding would
 load NumPy into the kernel's process and start several times slower. It holds no clock, no expected
-output and no seed; the parent times the `run` request from outside.
+output and no seed; the parent times requests from outside.
 
 `probe` prints the devices. `compile_source` reads kernel.cl in its working folder and writes
-kernel.bin and kernel.json, or prints the compiler's log. `main` launches what was compiled.
-Request: phase, calls, stride, base, one offset an array, the dimensions, and six extents: all
-work-items, and those of a group. Result: OpenCL's, 0 for success.
+kernel.bin and kernel.json, or prints the compiler's log. Two functions launch what was compiled.
+
+`serve_on_cpu`: the kernel is native code in this process and works on the shared memory itself.
+PoCL loads the code at the first launch, and the process is sealed before. From then on the native
+stub (`_stub.c`) serves: it launches once a call, or in an idle request a kernel that does nothing.
+
+`serve_device`: the kernel runs on a device. Request: phase, calls, stride, base, one offset an
+array, the dimensions, and six extents: all work-items, and those of a group. Result: OpenCL's, 0
+for success.
 stage   copy the slots to the device, and flush its cache
 run     launch once a call, on the arrays at base + i * stride + offset, and wait for the device
 idle    the same request without a launch, from which the parent learns the overhead
 fetch   copy the slots back
-seal    allow from now on only what a loaded kernel needs: on a CPU, it shares this process
 """
 # pathlib takes 10 ms to import.
 # ruff: noqa: PTH104, PTH123
@@ -28,9 +33,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing these costs more than all other modules together
     from typing import Any
 
-STAGE, RUN, IDLE, FETCH, SEAL = range(5)
+STAGE, RUN, IDLE, FETCH = range(4)
 LOAD_FAILED = 3
 NO_DEVICE = 4
+
+# The functions that `_stub.c` calls.
+_USED = ("clSetKernelArgSVMPointer", "clSetKernelArg", "clEnqueueNDRangeKernel", "clFinish")
 
 # Constants of CL/cl.h.
 _ALL_DEVICES = 0xFFFFFFFF
@@ -49,6 +57,7 @@ _DEVICE_NUMBERS = {
     "cache_bytes": 0x101E,
     "local_bytes": 0x1023,
 }
+_SHARED_MEMORY = 0x1053
 
 
 class OpenClError(Exception):
@@ -132,6 +141,27 @@ class Session(OpenCl):
         """The program's function of this name."""
         return self.make("clCreateKernel", program, entry.encode())
 
+    def load(self, binary: str, entry: str) -> ctypes.c_void_p:
+        """The function of this name of a program that was compiled before."""
+        with open(binary, "rb") as file:
+            code = file.read()
+        codes = (ctypes.c_char_p * 1)(code)
+        lengths = (ctypes.c_size_t * 1)(len(code))
+        program = self.make(
+            "clCreateProgramWithBinary", self.context, 1, self.one_device, lengths, codes, None
+        )
+        self.build(program)
+        return self.kernel(program, entry)
+
+    def queue_of_commands(self) -> ctypes.c_void_p:
+        """A queue in which commands run in order."""
+        no_properties = ctypes.c_uint64(0)
+        return self.make("clCreateCommandQueue", self.context, self.device, no_properties)
+
+    def address(self, name: str) -> "int | None":
+        """Where a function of the loader is."""
+        return ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value
+
 
 def compile_source(arguments: list[str]) -> None:
     """Compile kernel.cl; if that fails, exit with status 1 and print the compiler's log."""
@@ -196,17 +226,8 @@ class Launcher(Session):
         flush_bytes: int,
     ) -> None:
         super().__init__(platform, index)
-        with open(binary, "rb") as file:
-            code = file.read()
-        codes = (ctypes.c_char_p * 1)(code)
-        lengths = (ctypes.c_size_t * 1)(len(code))
-        program = self.make(
-            "clCreateProgramWithBinary", self.context, 1, self.one_device, lengths, codes, None
-        )
-        self.build(program)
-        self._kernel = self.kernel(program, entry)
-        no_properties = ctypes.c_uint64(0)
-        self.queue = self.make("clCreateCommandQueue", self.context, self.device, no_properties)
+        self._kernel = self.load(binary, entry)
+        self.queue = self.queue_of_commands()
         self._host = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         self._buffer = self._allocate(len(memory))
         self._flushed = self._allocate(flush_bytes) if flush_bytes else None
@@ -273,12 +294,42 @@ class Launcher(Session):
         )
 
 
-def main(arguments: list[str]) -> None:
-    """Answer requests until the pipe is closed or a call fails."""
+def serve_on_cpu(arguments: list[str]) -> None:
+    """Load, seal the process, and let the stub answer requests until the pipe is closed."""
     import _confine
     import _worker  # type: ignore[import-not-found]
 
     policy = _confine.decode(arguments[0])
+    native, program, arrays, *numbers = _confine.confined(arguments)
+    facts = json.loads(program)
+    # All pages at once: the first touch of a page in a timed call would cost a fault.
+    service = _worker.Service(numbers, mmap.MAP_POPULATE)
+    try:
+        session = Session(facts["platform"], facts["index"])
+        kernels = [session.load(binary, entry) for binary, entry in facts["kernels"]]
+        queue = session.queue_of_commands()
+        opencl = (ctypes.c_void_p * 7)(*map(session.address, _USED), queue, *kernels)
+        serve_launches = ctypes.CDLL(native).serve_launches
+    except OpenClError:
+        os._exit(LOAD_FAILED)
+    except (OSError, AttributeError, IndexError):
+        os._exit(NO_DEVICE)
+    widths = facts["widths"]
+    sizes = (ctypes.c_longlong * len(widths))(*widths)
+    service.wait()
+    _confine.seal(policy, service.reply_fd)
+    service.loaded()
+    counts = ctypes.c_long(int(arrays)), ctypes.c_long(len(widths))
+    pipes = ctypes.c_long(service.request_fd), ctypes.c_long(service.reply_fd)
+    serve_launches(opencl, *counts, sizes, ctypes.c_void_p(service.address), *pipes)
+    os._exit(0)  # a sealed interpreter cannot end in its own way
+
+
+def serve_device(arguments: list[str]) -> None:
+    """Answer requests until the pipe is closed or a call fails."""
+    import _confine
+    import _worker
+
     program, arrays, *numbers = _confine.confined(arguments)
     pointers = int(arrays)
     service = _worker.Service(numbers)
@@ -297,8 +348,6 @@ def main(arguments: list[str]) -> None:
                 launcher.launch(rest[pointers:-6], rest[-6:], really=phase == RUN)
             elif phase == FETCH:
                 launcher.copy("clEnqueueReadBuffer", base, calls * stride)
-            elif phase == SEAL:
-                _confine.seal(policy, service.reply_fd)
             launcher.call("clFinish", launcher.queue)
         except OpenClError as error:
             return error.number
@@ -334,4 +383,8 @@ def _facts_of_device(
         facts[name] = opencl.ask_text("clGetDeviceInfo", device, code)
     for name, code in _DEVICE_NUMBERS.items():
         facts[name] = opencl.ask_number("clGetDeviceInfo", device, code)
+    try:
+        facts["shared_memory"] = opencl.ask_number("clGetDeviceInfo", device, _SHARED_MEMORY)
+    except OpenClError:  # OpenCL 1
+        facts["shared_memory"] = 0
     return facts

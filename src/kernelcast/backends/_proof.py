@@ -273,7 +273,8 @@ def admit(sandbox: Sandbox, require: str | None, *, allow_unsafe: bool) -> Level
     """The proven level of a sandbox.
 
     Raises:
-        SetupError: The level is below `require`, or it is S0 and unsafe runs are not allowed.
+        SetupError: The level is below `require`; or nothing is required, the level is S0 or S1,
+            which leave files and the network open, and unsafe runs are not allowed.
     """
     if require is not None and require not in get_args(Level):
         raise SetupError(f"require is {require!r}; levels are {', '.join(get_args(Level))}")
@@ -283,9 +284,10 @@ def admit(sandbox: Sandbox, require: str | None, *, allow_unsafe: bool) -> Level
             f"the sandbox here reaches {proof.level}, and {require} is required; "
             f"{what_would_raise(proof)}"
         )
-    if proof.level == "S0" and not allow_unsafe and require is None:
+    if proof.level < "S2" and not allow_unsafe and require is None:
+        fix = "--allow-unsafe" if proof.level == "S0" else "--require S1 or --allow-unsafe"
         raise SetupError(
-            "kernels cannot be confined here (level S0), so none is run; "
-            f"{what_would_raise(proof)}; or, for kernels you trust, --allow-unsafe"
+            f"kernels cannot be kept from files and network here (level {proof.level}), so none is "
+            f"run; {what_would_raise(proof)}; or, for kernels you trust, {fix}"
         )
     return proof.level

@@ -38,7 +38,7 @@ from kernelcast.errors import SetupError
 Level = Literal["S0", "S1", "S2", "S3", "S4"]
 
 _HERE = str(Path(__file__).parent)
-_LAUNCH = "import sys; sys.path.append(sys.argv[1]); import {0}; {0}.{1}(sys.argv[2:])"
+_LAUNCH = "import sys; sys.path += [sys.argv[1], {2!r}]; import {0}; {0}.{1}(sys.argv[2:])"
 _INHERITED = ("LANG", "LD_LIBRARY_PATH", "PATH")
 _NOBODY = 65534
 _SYSTEM_TREES = (
@@ -49,7 +49,10 @@ _SYSTEM_TREES = (
 _HARMLESS_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _TMP = "/tmp"  # noqa: S108  (hidden from confined processes)
 _GONE_WITHIN_S = 1.5
+LAST_BREATH_S = 1.0  # between the end of a process's pipe and its own
 _MOST_PROCESSES = 48
+MOST_THREADS = 4 * (os.cpu_count() or 1) + 32
+"""How many threads a kernel may run. Root has no limit, so the parent counts them."""
 
 # -------------------------------------------------------------------------------- the mechanisms
 
@@ -131,6 +134,7 @@ class Grant:
 
     A process of profile `measure` starts no process or program and writes no file. One of profile
     `compile` may do both, but write only beneath `writable`. CPU time is unlimited without `cpu_s`.
+    A sealed process with `loads` may still load libraries.
     """
 
     profile: _seccomp.Profile
@@ -139,6 +143,7 @@ class Grant:
     memory_bytes: int = 4 << 30
     cpu_s: int | None = None
     most_descriptors: int | None = None
+    loads: bool = False
 
     @property
     def file_bytes(self) -> int:
@@ -188,19 +193,23 @@ class Sandbox:
     ) -> Confined:
         """Start a function of a child-side module (`_worker.main`) in a bare interpreter.
 
+        The task `/folder/module.function` is that of a module elsewhere, which `grant` must show.
+
         The function gets the policy as its first argument and must put it in force first. Its
         environment is `environment` and a few variables of `inherited`: no secret reaches untrusted
         code or its compiler.
         """
-        module, function = task.split(".")
+        elsewhere, _, name = task.rpartition("/")
+        module, function = name.split(".")
+        kept = _INHERITED if "environment" in self.mechanisms else inherited
+        variables = {name: inherited[name] for name in kept if name in inherited}
         command = [
-            *(self._bwrap(grant, folder) if self.wrapped else ()),
+            *(self._bwrap(grant, folder, environment) if self.wrapped else ()),
             os.path.realpath(sys.executable),
-            *("-I", "-S", "-c", _LAUNCH.format(module, function), _HERE),
+            *("-I", "-S", "-c", _LAUNCH.format(module, function, elsewhere or _HERE), _HERE),
             _confine.encode(self._policy(grant)),
             *arguments,
         ]
-        kept = _INHERITED if "environment" in self.mechanisms else inherited
         # The thread lives as long as this process: "die with parent" means the thread that started
         # the child.
         started = _starter(os.getpid()).submit(
@@ -212,10 +221,15 @@ class Sandbox:
             pass_fds=pass_fds,
             start_new_session=True,
             cwd=folder,
-            env={name: inherited[name] for name in kept if name in inherited} | {**environment},
+            env=variables if self.wrapped else variables | {**environment},
         )
         process, tether = started.result()
         return Confined(process, tether, wrapped=self.wrapped)
+
+    def seal(self, grant: Grant, reply_fd: int) -> bytes:
+        """Return the filter that seals a process which answers by this descriptor, or nothing."""
+        sealing = _seccomp.sealing_filter(self.mechanisms, grant.profile, loads=grant.loads)
+        return _confine.filled(*sealing, reply_fd)
 
     def _policy(self, grant: Grant) -> dict[str, Any]:
         return {
@@ -224,7 +238,7 @@ class Sandbox:
             "limits": list(self._limits(grant)),
             "landlock": self._landlock(grant),
             "filter": _seccomp.refusing_filter(self.mechanisms, grant.profile),
-            "seal": _seccomp.sealing_filter(self.mechanisms, grant.profile),
+            "seal": _seccomp.sealing_filter(self.mechanisms, grant.profile, loads=grant.loads),
             "seccomp_number": _seccomp.call_number(),
         }
 
@@ -236,8 +250,8 @@ class Sandbox:
             "limit.file": (resource.RLIMIT_FSIZE, grant.file_bytes),
             "limit.descriptors": (resource.RLIMIT_NOFILE, grant.descriptors),
         }
-        if grant.profile == "compile":
-            limits["limit.processes"] = (resource.RLIMIT_NPROC, _MOST_PROCESSES)
+        processes = _MOST_PROCESSES if grant.profile == "compile" else MOST_THREADS
+        limits["limit.processes"] = (resource.RLIMIT_NPROC, processes)
         for name, (which, most) in limits.items():
             if name in self.mechanisms and most is not None:
                 # At the soft limit of CPU time comes SIGXCPU, which names the reason; at the hard
@@ -260,7 +274,12 @@ class Sandbox:
         rules += [(path, write | _READ_ONLY) for path in writable]
         return tuple(handled), _RIGHTS_OF_FILES, [rule for rule in rules if Path(rule[0]).exists()]
 
-    def _bwrap(self, grant: Grant, folder: Path) -> Iterator[str]:
+    def _bwrap(
+        self,
+        grant: Grant,
+        folder: Path,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> Iterator[str]:
         bwrap = shutil.which("bwrap")
         if bwrap is None:
             raise SetupError("bubblewrap is gone: apt-get install bubblewrap")
@@ -288,15 +307,18 @@ class Sandbox:
                 yield from ("--dev-bind", device, device)
         else:
             yield from ("--dev-bind", "/dev", "/dev")
-        for path in (*_interpreter_trees(), *map(str, grant.readable)):
+        for path in (*interpreter_trees(), *map(str, grant.readable)):
             yield from (bind, path, path)
         for path in map(str, grant.writable):
             yield from ("--bind", path, path)
+        for name, value in environment.items():
+            yield from ("--setenv", name, value)
         yield from ("--chdir", str(folder), "--")
 
 
 @cache
-def _interpreter_trees() -> tuple[str, ...]:
+def interpreter_trees() -> tuple[str, ...]:
+    """What Python itself consists of, beside what lies in the system's trees."""
     program = Path(os.path.realpath(sys.executable))
     prefix = Path(os.path.realpath(sys.base_prefix))
     parts = (program, prefix / "lib", prefix / "lib64", Path(_HERE))
@@ -369,6 +391,14 @@ class Confined:
         finally:
             os.close(pidfd)
 
+    def fate(self) -> int:
+        """End a process that no longer answers. One that is already dying keeps its own status.
+
+        The launcher passes on the status of the process within, a moment after its death.
+        """
+        self.ended_within(LAST_BREATH_S)
+        return self.end()
+
     def end(self) -> int:
         """Kill the process with its group and wait until nothing of it is left.
 
@@ -394,3 +424,11 @@ class Confined:
         os.close(self._tether)
         self._tether = None
         return gone
+
+
+def death(status: int) -> str:
+    """How a process with a status below zero died."""
+    name = f"signal {-status}"
+    with suppress(ValueError):
+        name = signal.Signals(-status).name
+    return f"died of {name}"

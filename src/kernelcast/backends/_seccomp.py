@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import platform
+import signal
 import struct
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -23,14 +24,18 @@ _Instruction = tuple[int, int, int, int]  # operation, jump if true, jump if fal
 _MACHINES = {"x86_64": (0, 0xC000003E, 317), "aarch64": (1, 0xC00000B7, 277)}
 FIRST_UNKNOWN_CALL = 463  # calls from here on are newer than `syscalls.toml`
 CLONE_NEWUSER = 0x10000000
-_CLONE_THREAD = 0x10000
+_CLONE_THREAD, _CLONE_VFORK = 0x10000, 0x4000
 _CLONE_NEW = 0x7E020000
-_PROT_EXEC = 4
+_PROT_WRITE, _PROT_EXEC = 2, 4
+_MAP_ANONYMOUS = 0x20
 _STDOUT, _STDERR = 1, 2
+_SIGCANCEL = 32
+_MEMBARRIER_GLOBAL = 1
 
 _LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _LOAD_NUMBER, _LOAD_ARCH = (_LOAD, 0, 0, 0), (_LOAD, 0, 0, 4)
-_LOAD_FIRST, _LOAD_THIRD = (_LOAD, 0, 0, 16), (_LOAD, 0, 0, 32)  # low halves of the arguments
+# Low halves of the arguments.
+_LOAD_FIRST, _LOAD_THIRD, _LOAD_FOURTH = (_LOAD, 0, 0, 16), (_LOAD, 0, 0, 32), (_LOAD, 0, 0, 40)
 _ALLOW, _KILL = (_RETURN, 0, 0, 0x7FFF0000), (_RETURN, 0, 0, 0x80000000)
 
 # Tests of the first argument that skip the refusal of a call.
@@ -44,12 +49,32 @@ _EXCEPTIONS: Mapping[tuple[str, str], _Instruction] = {
 _SEAL_CHECKS: Mapping[str, list[_Instruction]] = {
     "mmap": [_LOAD_THIRD, (_IF_ANY_BIT, 1, 0, _PROT_EXEC)],
     "mprotect": [_LOAD_THIRD, (_IF_ANY_BIT, 1, 0, _PROT_EXEC)],
-    "clone": [_LOAD_FIRST, (_IF_ANY_BIT, 0, 1, _CLONE_THREAD)],
+    # A thread, for which its creator does not wait: that would look like starvation.
+    "clone": [
+        _LOAD_FIRST,
+        (_IF_ANY_BIT, 2, 0, _CLONE_VFORK),
+        (_IF_ANY_BIT, 0, 1, _CLONE_THREAD),
+    ],
+    # Not GLOBAL, which waits for all of the machine's processors.
+    "membarrier": [_LOAD_FIRST, (_IF_EQUAL, 1, 0, _MEMBARRIER_GLOBAL)],
+    # `abort` and `pthread_cancel`. A process that stops itself would look like a starved one.
+    "tgkill": [_LOAD_THIRD, (_IF_EQUAL, 1, 0, signal.SIGABRT), (_IF_EQUAL, 0, 1, _SIGCANCEL)],
     "write": [
         _LOAD_FIRST,
         (_IF_EQUAL, 2, 0, _STDOUT),
         (_IF_EQUAL, 1, 0, _STDERR),
         (_IF_EQUAL, 0, 1, 0),  # a blank: the descriptor of the reply
+    ],
+}
+# Of a process that still loads libraries: a file may be mapped to execute, not to write as well.
+_LOADING_CHECKS: Mapping[str, list[_Instruction]] = {
+    **_SEAL_CHECKS,
+    "mmap": [
+        _LOAD_THIRD,
+        (_IF_ANY_BIT, 0, 3, _PROT_EXEC),
+        (_IF_ANY_BIT, 3, 0, _PROT_WRITE),
+        _LOAD_FOURTH,
+        (_IF_ANY_BIT, 1, 0, _MAP_ANONYMOUS),
     ],
 }
 
@@ -113,24 +138,27 @@ def refusing_filter(mechanisms: frozenset[str], profile: Profile) -> Filter:
     return _packed([*code, _ALLOW]), own_pid
 
 
-def sealing_filter(mechanisms: frozenset[str], profile: Profile) -> Filter:
-    """Filter for a loaded kernel; the blank is the descriptor of the reply.
+def sealing_filter(mechanisms: frozenset[str], profile: Profile, *, loads: bool = False) -> Filter:
+    """Filter for a process with a kernel; the blank is the descriptor of the reply.
 
-    A sealed kernel may compute, take memory without execute permission, run threads, and write to
-    its outputs (which are discarded) and its reply. Any other system call kills it.
+    A sealed process may compute, take memory without execute permission, run threads, and write to
+    its outputs (which are discarded) and its reply. Any other system call kills it. If it `loads`
+    libraries, it may also read files and map them to execute.
     """
     if "seccomp.seal" not in mechanisms or profile != "measure":
         return b"", []
     code = [*_require_arch(), _KILL, _LOAD_NUMBER]
     reply_fd: list[int] = []
     for name, number in _numbers(_table()["kernel"]).items():
-        checks = _SEAL_CHECKS.get(name, [])
+        checks = (_LOADING_CHECKS if loads else _SEAL_CHECKS).get(name, [])
         if name == "write":
             reply_fd.append(len(code) + len(checks))
         code += _on_call(number, *checks, _ALLOW, *([_KILL] if checks else []))
     looks = (_IF_EQUAL, 0, 1, os.O_RDONLY | os.O_CLOEXEC)
     for number in _numbers(_table()["lookup"]).values():
-        code += _on_call(number, _LOAD_THIRD, looks, _refuse(errno.EACCES))
+        code += _on_call(number, _LOAD_THIRD, looks, _ALLOW if loads else _refuse(errno.EACCES))
+    for number in _numbers(_table()["loading"]).values() if loads else ():
+        code += _on_call(number, _ALLOW)
     return _packed([*code, _KILL]), reply_fd
 
 

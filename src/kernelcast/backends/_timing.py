@@ -4,16 +4,16 @@ Candidate and reference run alternately in random ABBA blocks, each pair on the 
 statistic is the median over rounds of the log2 ratio (mean over the timed cases, so the geometric
 mean of the speedups), with the sign test's interval for a median: it assumes nothing about the
 shape of the noise, and no round is ever thrown away. Timing stops on precision, never on
-significance. The overhead of a request is learnt from the reference's process alone, so that no
-candidate can inflate it. Clocks, processes and verification are the contest's. `TIMING_PROTOCOL`
-is the version of all this.
+significance. Nothing is subtracted from a request: what serving it costs is the same for both
+kernels, so that it only draws the ratio to 1. Where it is a large part of a request, the timing is
+unresolved, and its lower end is what is left if the candidate had been served for nothing. Clocks,
+processes and verification are the contest's. `TIMING_PROTOCOL` is the version of all this.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -32,8 +32,8 @@ class OutOfTime(Exception):
 class Contest(Protocol):
     """Runs two kernels on the same inputs.
 
-    Times are wall seconds of a whole request by the parent's clock. Any request may raise
-    `OutOfTime`, or another exception if a kernel failed.
+    Times are wall seconds of a whole request by the parent's clock, and what the process took
+    beside it. Any request may raise `OutOfTime`, or another exception if a kernel failed.
     """
 
     def stage(self, case: str, calls: int) -> None:
@@ -43,7 +43,7 @@ class Contest(Protocol):
         """Call one of the kernels on the staged inputs."""
 
     def idle(self, case: str, calls: int) -> float:
-        """Make the same request without the work, for its overhead."""
+        """Make the same request to the reference without the work, for its overhead."""
 
     def settle(self, case: str, calls: int) -> None:
         """Verify the candidate's outputs on the staged inputs, once both have run."""
@@ -68,7 +68,7 @@ class Precision:
     enough_s: float = 0.5
     hopeless_log2: float = -2.0
     fewest_rounds: int = 8
-    shortest_request_s: float = 0.3e-3
+    shortest_request_s: float = 2e-3
     longest_request_s: float = 10e-3
 
 
@@ -81,6 +81,8 @@ PRECISION: dict[Effort, Precision] = {
 # kernel differ by a few tenths of a percent. With 98% by the sign test, 95% are covered.
 _CONFIDENCE = 0.98
 _OVERHEADS = 9
+_IDLE_SHARE = 0.02  # of a request, if calls can be repeated
+_LARGE_IDLE_SHARE = 0.2
 
 
 @dataclass(frozen=True)
@@ -125,34 +127,41 @@ def noise_floor(timing: Timing) -> float:
 
 
 class _Duel:
-    """Both kernels on one case: calls a request, latest overheads of a request, and times."""
+    """Both kernels on one case: calls a request, the overhead of a request, and times."""
 
     def __init__(self, contest: Contest, case: str) -> None:
         self._contest = contest
         self.case = case
         self._calls = 1
-        self._idle_s: deque[float] = deque(maxlen=_OVERHEADS)
+        self._idle_s = 0.0
         self._runtimes_s: dict[bool, list[float]] = {True: [], False: []}
         self.log2_ratios: list[float] = []
 
     def warm_up(self, precision: Precision) -> None:
         """Learn the overhead and how many calls make a request long enough to time."""
         one, other = (self._requests(candidate_first=first) for first in (True, False))
-        self.learn_overhead(_OVERHEADS)
+        self._learn_overhead()
+        request_s = [min(one[side], other[side]) for side in one]
         shorter_s, longer_s = sorted(
-            self._per_call(min(one[side], other[side]), 0.01) for side in one
+            max(seconds - self._idle_s, 0.01 * seconds) for seconds in request_s
         )
-        needed = math.ceil(precision.shortest_request_s / shorter_s)
+        shortest_s = max(precision.shortest_request_s, self._idle_s / _IDLE_SHARE)
+        needed = math.ceil(shortest_s / shorter_s)
         bearable = math.floor(precision.longest_request_s / longer_s)
         calls = max(1, min(needed, bearable, self._contest.most_calls(self.case)))
         if calls != self._calls:
             self._calls = calls
-            self.learn_overhead(_OVERHEADS)
+            self._learn_overhead()
+
+    def _learn_overhead(self) -> None:
+        """Time requests without the work."""
+        idle = (self._contest.idle(self.case, self._calls) for _ in range(_OVERHEADS))
+        self._idle_s = median(idle)
 
     def round(self, *, candidate_first: bool) -> None:
         """Time both once, on inputs that neither has seen."""
         for side, seconds in self._requests(candidate_first=candidate_first).items():
-            self._runtimes_s[side].append(self._per_call(seconds))
+            self._runtimes_s[side].append(seconds / self._calls)
         ratio = self._runtimes_s[False][-1] / self._runtimes_s[True][-1]
         self.log2_ratios.append(math.log2(ratio))
 
@@ -166,15 +175,14 @@ class _Duel:
         self._contest.settle(self.case, self._calls)
         return request_s
 
-    def learn_overhead(self, repeats: int = 1) -> None:
-        """Time requests without the work; their cost drifts with the load on the machine."""
-        for _ in range(repeats):
-            self._idle_s.append(self._contest.idle(self.case, self._calls))
-
-    def _per_call(self, request_s: float, least_share: float = 0.25) -> float:
-        # The rest of a request that is nearly all overhead means nothing, so a kernel is credited
-        # with at least a quarter of the request.
-        return max(request_s - median(self._idle_s), least_share * request_s) / self._calls
+    def doubt_log2(self, rounds: int) -> float:
+        """What a candidate served for nothing would owe to that; 0 if serving costs little."""
+        ours_s, theirs_s = (
+            median(self._runtimes_s[side][:rounds]) * self._calls for side in (True, False)
+        )
+        if self._idle_s <= _LARGE_IDLE_SHARE * ours_s:
+            return 0.0
+        return -math.log2(max(theirs_s - self._idle_s, 0.01 * theirs_s) / theirs_s)
 
     def timing(self, rounds: int) -> CaseTiming:
         """The timing of this case in so many rounds."""
@@ -211,8 +219,6 @@ def time_pairs(
         started = time.perf_counter()
         while True:
             block = []
-            for duel in duels:
-                duel.learn_overhead()
             for candidate_first in rng.permutation([True, False]):
                 for duel in duels:
                     duel.round(candidate_first=bool(candidate_first))
@@ -235,11 +241,13 @@ def time_pairs(
             raise
         cut_short = True
     timings = [duel.timing(len(rounds)) for duel in duels]
+    doubt_log2 = math.fsum(duel.doubt_log2(len(rounds)) for duel in duels) / len(duels)
+    enough = len(rounds) >= precision.fewest_rounds and not cut_short
     return Timing(
         log2_speedup=interval.median,
-        low=interval.low,
+        low=interval.low - doubt_log2,
         high=interval.high,
-        resolved=precise and len(rounds) >= precision.fewest_rounds and not cut_short,
+        resolved=precise and enough and not doubt_log2,
         runtime_s=geometric_mean(timing.runtime_s for timing in timings),
         reference_runtime_s=geometric_mean(timing.reference_runtime_s for timing in timings),
         cases=tuple(timings),

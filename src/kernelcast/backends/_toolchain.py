@@ -16,11 +16,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelcast.backends._inspect import OBJDUMP_OPTIONS, object_mix
+from kernelcast.backends._inspect import CODE_OPTIONS, OBJDUMP_OPTIONS, object_mix
 from kernelcast.backends._sandbox import Grant, Sandbox
+from kernelcast.errors import SetupError
 from kernelcast.types import Failure, FailureKind
 
 STOPPED = "the compiler was stopped after"
+NO_OBJDUMP = (
+    "objdump was not found, and without it the code that PoCL makes of a kernel is not inspected: "
+    "apt-get install binutils"
+)
 _DISASSEMBLY_TIMEOUT_S = 30.0
 _RUN_PROGRAM = "_confine.run"
 _MEMORY_BYTES = 8 << 30
@@ -98,16 +103,32 @@ def program_tree(program: Path) -> Path:
     return prefix if whole else program.parent
 
 
-def native_mix(
-    sandbox: Sandbox, library: Path, folder: Path, function: str | None = None
-) -> tuple[int, dict[str, int]]:
+def native_mix(sandbox: Sandbox, library: Path, folder: Path) -> tuple[int, dict[str, int]]:
     """Code bytes and instruction mix of a native library; (0, {}) without objdump."""
     objdump = shutil.which("objdump")
     if objdump is None:
         return 0, {}
     command = (objdump, *OBJDUMP_OPTIONS, library)
     listing = run_tool(sandbox, command, folder, _DISASSEMBLY_TIMEOUT_S)
-    return (0, {}) if listing.failure else object_mix(listing.output, function)
+    return (0, {}) if listing.failure else object_mix(listing.output)
+
+
+def whole_listing(sandbox: Sandbox, library: Path, folder: Path) -> str | Failure:
+    """All code of a native library as objdump lists it, or why there is no such list.
+
+    Raises:
+        SetupError: There is no objdump.
+    """
+    objdump = shutil.which("objdump")
+    if objdump is None:
+        raise SetupError(NO_OBJDUMP)
+    run = run_tool(sandbox, (objdump, *CODE_OPTIONS, library), folder, _DISASSEMBLY_TIMEOUT_S)
+    if run.status == 0 and len(run.output) < _OUTPUT_BYTES:
+        return run.output
+    message = "its code cannot be listed: " + (
+        run.failure.message if run.failure else f"the list has more than {_OUTPUT_BYTES >> 20} MB"
+    )
+    return Failure(kind=FailureKind.COMPILE_ERROR, message=message)
 
 
 def find_cuda_tool(name: str) -> Path | None:

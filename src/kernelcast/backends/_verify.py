@@ -19,9 +19,18 @@ from numpy.typing import NDArray
 from kernelcast.backends._arena import Layout
 from kernelcast.backends._inputs import Array, chunks, make_inputs
 from kernelcast.errors import ProblemError
-from kernelcast.types import Argument, Case, Failure, FailureKind, Problem, Tolerance
+from kernelcast.types import (
+    SPECIAL_WORDS,
+    Argument,
+    Case,
+    Failure,
+    FailureKind,
+    Problem,
+    Tolerance,
+)
 
-Oracle = Callable[[Mapping[str, Array], Case], tuple[Array, ...]]
+# The float64 outputs of inputs, which it leaves as they are.
+Reference = Callable[[Mapping[str, Array], Case], tuple[Array, ...]]
 Bits = NDArray[np.bool_]
 Slot = NDArray[np.uint8]
 
@@ -33,45 +42,10 @@ _FLOOR_EPS = 8.0
 _FLOOR_SHARE = 0.01
 _DIFFERENCE_FACTOR = 1.5  # (1 + 2) / 2: the reference's own error, and twice that
 _FEWEST_FOR_A_MEAN = 256
+_DENORMAL_SHARE = 1 / 64  # of the median magnitude that is lost if denormals are taken for zero
+_FEW_UNITS = 16.0
 _LEAST_MOVED = 0.05
 _FEWEST_TO_TELL = 16
-
-
-def oracle(problem: Problem) -> Oracle:
-    """The problem's reference.py as a function of inputs and case, returning float64 outputs.
-
-    The text is the user's own and trusted; no kernel is executed here.
-
-    Raises:
-        ProblemError: It defines no function `reference`. The oracle itself raises it where that
-            function raises, or returns other arrays than problem.toml says.
-    """
-    where = f"{problem.name}/reference.py"
-    namespace: dict[str, Any] = {"__name__": "reference"}
-    exec(compile(problem.oracle_source, where, "exec"), namespace)  # noqa: S102
-    reference = namespace.get("reference")
-    if not callable(reference):
-        raise ProblemError(f"{where}: define a function reference(inputs..., *, dimensions...)")
-    outputs = _outputs(problem.arguments)
-
-    def expected(inputs: Mapping[str, Array], case: Case) -> tuple[Array, ...]:
-        try:
-            answer = reference(*inputs.values(), **case.dimensions)
-        except Exception as error:
-            raise ProblemError(f"{where}: case {case.name!r} raised {error!r}") from error
-        arrays = answer if isinstance(answer, tuple) else (answer,)
-        if len(arrays) != len(outputs):
-            raise ProblemError(f"{where}: returned {len(arrays)} arrays, not {len(outputs)}")
-        for argument, array in zip(outputs, arrays, strict=True):
-            shape = argument.extent(case.dimensions)
-            if np.shape(array) != shape:
-                raise ProblemError(
-                    f"{where}: case {case.name!r}: {argument.name} has shape {np.shape(array)}, "
-                    f"problem.toml says {shape}"
-                )
-        return tuple(np.asarray(array, dtype=np.float64) for array in arrays)
-
-    return expected
 
 
 def _outputs(arguments: Iterable[Argument]) -> list[Argument]:
@@ -87,7 +61,9 @@ class _Bounds:
     nan: Bits | None
 
     @classmethod
-    def of(cls, argument: Argument, problem: Problem, exact: Array) -> _Bounds:
+    def of(
+        cls, argument: Argument, problem: Problem, tolerance: Tolerance, exact: Array
+    ) -> _Bounds:
         dtype = np.dtype(argument.dtype)
         if dtype.kind == "i" and not np.isfinite(exact).all():
             raise ProblemError(
@@ -98,8 +74,8 @@ class _Bounds:
         for part in chunks(exact.size):
             slack = np.abs(exact[part])
             slack[~np.isfinite(slack)] = 0.0
-            slack *= problem.tolerance.rtol
-            slack += problem.tolerance.atol
+            slack *= tolerance.rtol
+            slack += tolerance.atol
             low[part] = _rounded(exact[part] - slack, dtype, np.ceil)
             high[part] = _rounded(exact[part] + slack, dtype, np.floor)
         nan = np.isnan(exact)
@@ -204,7 +180,9 @@ class Image:
         )
 
     def _wrong(self, message: str) -> Failure:
-        message = f"case {self.case.name}: {message}"
+        kinds = sorted(SPECIAL_WORDS[special] for special in set(self.case.special.values()))
+        held = f" (inputs hold {', '.join(kinds)})" if kinds else ""
+        message = f"case {self.case.name}{held}: {message}"
         return Failure(kind=FailureKind.WRONG_RESULT, message=message)
 
     def _spans(self) -> Iterator[tuple[Argument, int, int]]:
@@ -219,7 +197,7 @@ class OutputError:
     """How far one output is from the oracle: root mean square in tolerances, and at worst.
 
     A mean of plain errors would be decided by a few large elements, and is no budget. `most_rms` is
-    what other kernels may be off if this is the reference; infinite for few elements.
+    what other kernels may be off if this is the reference; infinite for few elements and denormals.
     """
 
     rms: float
@@ -238,7 +216,7 @@ class KnownAnswer:
 
     @classmethod
     def draw(
-        cls, problem: Problem, case: Case, reference: Oracle, rng: np.random.Generator
+        cls, problem: Problem, case: Case, reference: Reference, rng: np.random.Generator
     ) -> KnownAnswer:
         """Draw inputs, lay them out, and ask the oracle."""
         inputs = make_inputs(problem, case, rng)
@@ -246,14 +224,17 @@ class KnownAnswer:
         views = image.arrays(image.content, "input")
         for array, values in zip(views, inputs.values(), strict=True):
             array[:] = values.reshape(-1)
-        # After the image is made: an oracle that changes its arguments cannot change the kernel's.
         answers = [array.reshape(-1) for array in reference(inputs, case)]
         outputs = _outputs(problem.arguments)
         exact = {output.name: array for output, array in zip(outputs, answers, strict=True)}
+        tolerance = problem.tolerance
+        if "denormal" in case.special.values():
+            tolerance = _for_denormals(tolerance, outputs, exact)
         bounds = {
-            output.name: _Bounds.of(output, problem, exact[output.name]) for output in outputs
+            output.name: _Bounds.of(output, problem, tolerance, exact[output.name])
+            for output in outputs
         }
-        return cls(image, problem.tolerance, exact, bounds)
+        return cls(image, tolerance, exact, bounds)
 
     def errors(self, slot: Slot) -> dict[str, OutputError]:
         """How far the floating-point outputs are from the oracle; infinite where one is NaN."""
@@ -292,7 +273,11 @@ class KnownAnswer:
         rounding = _FLOOR_EPS * float(np.finfo(argument.dtype).eps)
         rounding *= math.sqrt(_or_infinite(magnitudes) / max(count, 1))
         most = max(_RMS_FACTOR * rms, rounding, _FLOOR_SHARE)
-        most_rms = most if count >= _FEWEST_FOR_A_MEAN else math.inf
+        # Among denormals, rounding alone may be more than the mean of a precise reference.
+        has_mean = (
+            count >= _FEWEST_FOR_A_MEAN and "denormal" not in self.image.case.special.values()
+        )
+        most_rms = most if has_mean else math.inf
         return OutputError(rms, _or_infinite(worst), most_rms)
 
     def check(self, slot: Slot, honest: Errors | None = None) -> Failure | None:
@@ -364,6 +349,24 @@ def _agree(output: Array, right: Array, tolerance: Tolerance) -> tuple[Bits, flo
     return close, float(near @ near)
 
 
+def _for_denormals(
+    tolerance: Tolerance, outputs: Iterable[Argument], exact: Mapping[str, Array]
+) -> Tolerance:
+    """The tolerance without an absolute part that hides results of zero.
+
+    What is left is a small share of the results, and rounding, which is absolute in denormals.
+    """
+    atol = tolerance.atol
+    for output in outputs:
+        if output.dtype.startswith("float"):
+            magnitude = np.abs(exact[output.name])
+            magnitude = magnitude[np.isfinite(magnitude)]
+            middle = float(np.median(magnitude)) if magnitude.size else 0.0
+            rounding = _FEW_UNITS * float(np.finfo(output.dtype).smallest_subnormal)
+            atol = max(rounding, min(atol, _DENORMAL_SHARE * middle + rounding))
+    return Tolerance(rtol=tolerance.rtol, atol=atol)
+
+
 def _or_infinite(value: float) -> float:
     return math.inf if math.isnan(value) else value
 
@@ -386,7 +389,7 @@ def _written_nan(output: Array) -> Bits:
     return written
 
 
-def lint(problem: Problem, reference: Oracle, rng: np.random.Generator) -> None:
+def lint(problem: Problem, reference: Reference, rng: np.random.Generator) -> None:
     """Refuse a problem on which a kernel that ignores its inputs would be right.
 
     In every case the outputs must change with each input, and in more than a few elements, by more
@@ -405,13 +408,12 @@ def lint(problem: Problem, reference: Oracle, rng: np.random.Generator) -> None:
         _lint_case(problem, case, reference, rng)
 
 
-def _lint_case(problem: Problem, case: Case, reference: Oracle, rng: np.random.Generator) -> None:
+def _lint_case(
+    problem: Problem, case: Case, reference: Reference, rng: np.random.Generator
+) -> None:
     one, other = (make_inputs(problem, case, rng) for _ in range(2))
 
-    def answer(inputs: Mapping[str, Array]) -> tuple[Array, ...]:
-        return reference({name: array.copy() for name, array in inputs.items()}, case)
-
-    first, second = answer(one), answer(other)
+    first, second = reference(one, case), reference(other, case)
     for argument, before, after in zip(_outputs(problem.arguments), first, second, strict=True):
         if not np.isfinite(before).any():
             raise ProblemError(
@@ -426,7 +428,7 @@ def _lint_case(problem: Problem, case: Case, reference: Oracle, rng: np.random.G
                 "inputs would be right: widen the fills, or tighten [tolerance]"
             )
     for name in one:
-        changed = answer({**one, name: other[name]})
+        changed = reference({**one, name: other[name]}, case)
         pairs = zip(first, changed, strict=True)
         if not any(_moved(*pair, problem.tolerance) for pair in pairs):
             raise ProblemError(

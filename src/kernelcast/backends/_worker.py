@@ -1,14 +1,14 @@
 """The child that runs one kernel: a script for a bare interpreter that imports nothing of ours.
 
 It puts the sandbox in force (`_confine`), maps the memory that it inherited, and waits for a byte
-on its pipe: a process may be started before its kernel is known. It then loads the library, seals
-itself against every system call that no kernel needs and, for each request, calls the kernel with
-pointers into that memory. It holds no clock, no expected output and no seed, and reports no times:
-the parent measures. It loads few modules, because it starts once for every measurement.
+on its pipe: a process may be started before its kernel is known. It then loads the library, which
+seals the process against every system call that no kernel needs, and leaves the rest to the native
+stub (`_stub.c`): for each request, that calls the kernel with pointers into the memory. The process
+holds no clock, no expected output and no seed, and reports no times: the parent measures. It loads
+few modules, because it starts once for every measurement.
 
-Request: stub, calls, stride, one offset an array, the dimensions. Call i gets the arrays at
-i * stride + offset. With `stub`, libc's `abs` stands in for the kernel: the same request without
-the work, from which the parent learns the overhead.
+Request: idle, calls, stride, one offset an array, the dimensions. Call i gets the arrays at
+i * stride + offset. An idle request is the same without the work.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Service:
     """
 
     def __init__(self, numbers: list[str], flags: int = 0) -> None:
-        words, memory_fd, self._request_fd, self.reply_fd = map(int, numbers)
+        words, memory_fd, self.request_fd, self.reply_fd = map(int, numbers)
         self._request = struct.Struct(f"<{1 + words}q")
         self._reply(CONFINED)
         gc.disable()
@@ -46,13 +46,17 @@ class Service:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
 
     def wait(self) -> None:
-        """Wait until the parent says that the library is there."""
-        os.read(self._request_fd, 1)
+        """Wait until the parent has looked at this process, and the library is there."""
+        os.read(self.request_fd, 1)
+
+    def loaded(self) -> None:
+        """Say that the kernel is loaded."""
+        self._reply(LOADED)
 
     def serve(self, answer: Callable[..., int]) -> None:
         """Say that the kernel is loaded; then answer requests until the pipe is closed."""
-        self._reply(LOADED)
-        while len(request := os.read(self._request_fd, self._request.size)) == self._request.size:
+        self.loaded()
+        while len(request := os.read(self.request_fd, self._request.size)) == self._request.size:
             nonce, *words = self._request.unpack(request)
             self._reply(nonce, answer(*words))
 
@@ -64,27 +68,17 @@ def main(arguments: list[str]) -> None:
     """Serve under the policy in the first argument."""
     import _confine  # type: ignore[import-not-found]  # `_sandbox` puts this folder on the path
 
-    policy = _confine.decode(arguments[0])
-    library, entry, arrays, dimensions, *numbers = _confine.confined(arguments)
-    pointers = int(arrays)
+    native, library, entry, arrays, dimensions, *numbers = _confine.confined(arguments)
     # All pages at once: the first touch of a page in a timed call would cost a fault.
     service = Service(numbers, mmap.MAP_POPULATE)
+    serve_calls = ctypes.CDLL(native).serve_calls
     service.wait()
     try:
         kernel = getattr(ctypes.CDLL(library), entry)
     except (OSError, AttributeError):
         os._exit(LOAD_FAILED)
-    stub = ctypes.CDLL(None).abs
-    for function in (kernel, stub):
-        function.argtypes = [ctypes.c_void_p] * pointers + [ctypes.c_int64] * int(dimensions)
-        function.restype = None
-
-    def answer(use_stub: int, calls: int, stride: int, *rest: int) -> int:
-        function = stub if use_stub else kernel
-        offsets, extents = rest[:pointers], rest[pointers:]
-        for start in range(service.address, service.address + calls * stride, stride):
-            function(*[start + offset for offset in offsets], *extents)
-        return 0
-
-    _confine.seal(policy, service.reply_fd)
-    service.serve(answer)
+    service.loaded()
+    pipes = ctypes.c_long(service.request_fd), ctypes.c_long(service.reply_fd)
+    counts = ctypes.c_long(int(arrays)), ctypes.c_long(int(dimensions))
+    serve_calls(kernel, *counts, ctypes.c_void_p(service.address), *pipes)
+    os._exit(0)  # a sealed interpreter cannot end in its own way

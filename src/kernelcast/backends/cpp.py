@@ -1,41 +1,32 @@
-"""C++ kernels on the CPU: the compiler, its evidence, and the process that runs a kernel.
+"""C++ kernels on the CPU: the compiler and its evidence.
 
 A kernel is a shared library with the problem's entry as an exported C symbol. The compiler and the
-kernel are confined by `_sandbox`; `_backend` measures.
+kernel are confined by `_sandbox`; `_library` runs the kernel, and `base` measures.
 """
 
 from __future__ import annotations
 
 import math
-import os
-import re
 import shutil
 import subprocess
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from kernelcast.backends._arena import Arena
-from kernelcast.backends._backend import Build, MeasuringBackend
 from kernelcast.backends._child import Child
-from kernelcast.backends._inspect import foreign_imports
-from kernelcast.backends._sandbox import Grant, Level, Sandbox
+from kernelcast.backends._library import LibraryChild, library_fault
+from kernelcast.backends._sandbox import Level
 from kernelcast.backends._toolchain import native_mix, run_tool
+from kernelcast.backends.base import Build, MeasuringBackend
 from kernelcast.devices import detect_cpu, find_device
 from kernelcast.errors import SetupError
-from kernelcast.types import Case, Device, Failure, Language, Problem, content_hash
+from kernelcast.types import Case, Device, Language, Problem, content_hash
 
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
-
-_MEMORY_BYTES = 4 << 30
-# Functions that no kernel needs. A kernel that calls one without importing it dies in the sandbox.
-_FOREIGN = frozenset(Path(__file__).with_name("foreign_symbols.txt").read_text().split())
-_PYTHON = re.compile(r"_?Py[A-Z_]")  # the worker's own interpreter
 
 
 class CppBackend(MeasuringBackend[Path]):
@@ -102,10 +93,11 @@ class CppBackend(MeasuringBackend[Path]):
         self._command = (program, *flags)
         # No method of this backend, which would keep it from being collected.
         start = partial(
-            CppChild,
-            self._sandbox,
-            self._directory,
+            LibraryChild,
+            self.sandbox,
+            self.directory,
             threads=chosen.cores,
+            compiler=program,
             cpu_s=math.ceil(device_cap_s) * chosen.cores,
         )
         self._ahead = _Ahead(start)
@@ -116,7 +108,7 @@ class CppBackend(MeasuringBackend[Path]):
         self._ahead.close()
         super().close()
 
-    def _compile(
+    def compile(
         self, problem: Problem, _case: Case | None, source: str, folder: Path
     ) -> Build[Path]:
         """Compile one library for all cases."""
@@ -125,18 +117,20 @@ class CppBackend(MeasuringBackend[Path]):
         command = [*self._command, "-Wl,-z,defs", "kernel.cpp", "-o", library.name]
         if problem.arguments:  # without them the problem states no entry
             command.append(f"-Wl,--require-defined={problem.entry}")
-        run = run_tool(self._sandbox, command, folder, self._compile_timeout_s)
-        if failure := run.failure or foreign_imports(library, _is_foreign):
-            return Build(self._evidence(problem, run, failure=failure))
-        code = native_mix(self._sandbox, library, folder)
-        return Build(self._evidence(problem, run, code=code), library)
+        run = run_tool(self.sandbox, command, folder, self.compile_timeout_s)
+        if failure := run.failure or library_fault(library):
+            return Build(self.evidence(problem, run, failure=failure))
+        code = native_mix(self.sandbox, library, folder)
+        return Build(self.evidence(problem, run, code=code), library)
 
-    def _start(self, arena: Arena, programs: Mapping[str, Path]) -> Child:
+    def start(self, arena: Arena, programs: Mapping[str, Path]) -> Child:
+        """Give the library to a process that waits for one."""
         child = self._ahead.take(arena)
         child.give(next(iter(programs.values())))
         return child
 
-    def _start_ahead(self, problem: Problem) -> None:
+    def start_ahead(self, problem: Problem) -> None:
+        """Start the two processes of the next measurement."""
         self._ahead.start(Arena.of(problem))
 
 
@@ -146,11 +140,11 @@ class _Ahead:
     Starting one takes 20 ms, as long as twenty calls of many kernels.
     """
 
-    def __init__(self, start: Callable[[Arena], CppChild]) -> None:
+    def __init__(self, start: Callable[[Arena], LibraryChild]) -> None:
         self._start = start
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, "kernelcast-ahead")
-        self._waiting: list[Future[CppChild]] = []
+        self._waiting: list[Future[LibraryChild]] = []
 
     def start(self, arena: Arena) -> None:
         """Start two processes for this problem in the background."""
@@ -159,7 +153,7 @@ class _Ahead:
             while len(self._waiting) < 2:
                 self._waiting.append(self._thread.submit(self._start, arena))
 
-    def take(self, arena: Arena) -> CppChild:
+    def take(self, arena: Arena) -> LibraryChild:
         """A waiting process of this problem, or a new one."""
         with self._lock:
             self._discard(but=arena.problem)
@@ -185,76 +179,3 @@ class _Ahead:
                 self._waiting.append(future)
             else:
                 child.close()
-
-
-class CppChild(Child):
-    """A process that loads the library that `give` names.
-
-    It sees only a folder of its own beneath `directory`, with that library.
-    """
-
-    def __init__(
-        self,
-        sandbox: Sandbox,
-        directory: Path,
-        arena: Arena,
-        *,
-        threads: int,
-        cpu_s: int,
-        memory_bytes: int = _MEMORY_BYTES,
-    ) -> None:
-        problem = arena.problem
-        arrays, dimensions = len(problem.arguments), len(problem.dimensions)
-        self._folder = Path(tempfile.mkdtemp(dir=directory))
-        sandbox.own(self._folder)
-        super().__init__(
-            sandbox,
-            "_worker.main",
-            [str(self._folder / "kernel.so"), problem.entry, str(arrays), str(dimensions)],
-            Grant("measure", (self._folder,), (), memory_bytes + arena.size, cpu_s),
-            self._folder,
-            words=3 + arrays + dimensions,
-            arena=arena,
-            # Idle OpenMP threads that spin would slow the other half of an interleaved pair.
-            OMP_NUM_THREADS=str(threads),
-            OMP_WAIT_POLICY="passive",
-        )
-
-    def give(self, library: Path) -> None:
-        """Copy the library to where the process will load it."""
-        shutil.copyfile(library, self._folder / "kernel.so")
-
-    def load(self, timeout_s: float) -> Failure | None:
-        """Signal the process that its library is there, and wait until it is loaded."""
-        with suppress(BrokenPipeError):
-            os.write(self._request_fd, b"\0")
-        return super().load(timeout_s)
-
-    def close(self) -> None:
-        """End it, and remove its folder."""
-        super().close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def run(self, case: str, calls: int, base: int, timeout_s: float) -> float | Failure:
-        """Seconds of one request, a call on each slot."""
-        # A child that slept answers late; a stub call wakes it before the clock starts, on the
-        # core on which the other child is timed too. The call itself may use all of them.
-        self.place([self.core])
-        awake = self.idle(case, 1, timeout_s)
-        if isinstance(awake, Failure):
-            return awake
-        self.place(self.cores)
-        return self.call(self._words(case, calls, base, stub=False), timeout_s)
-
-    def idle(self, case: str, calls: int, timeout_s: float) -> float | Failure:
-        """Seconds of a request that calls a stub instead of the kernel."""
-        return self.call(self._words(case, calls, 0, stub=True), timeout_s, working=False)
-
-    def _words(self, case: str, calls: int, base: int, *, stub: bool) -> list[int]:
-        layout = self.arena.layouts[case]
-        offsets = [base + offset for offset in layout.offsets]
-        return [stub, calls, layout.stride, *offsets, *self.arena.extents(case)]
-
-
-def _is_foreign(symbol: str) -> bool:
-    return symbol in _FOREIGN or _PYTHON.match(symbol) is not None

@@ -20,13 +20,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kernelcast.backends._backend import Build
 from kernelcast.backends._cuda_device import Program
 from kernelcast.backends._gpu import GpuBackend
 from kernelcast.backends._inspect import largest, launch_bounds, parameter_widths, read_ptxas
 from kernelcast.backends._launch import Launch, read_launch
 from kernelcast.backends._sandbox import Level
 from kernelcast.backends._toolchain import ToolRun, find_cuda_tool
+from kernelcast.backends.base import Build
 from kernelcast.errors import SetupError
 from kernelcast.types import Case, Device, Failure, FailureKind, Language, Problem, content_hash
 
@@ -80,18 +80,19 @@ class CudaBackend(GpuBackend):
         target = f"-arch={self.target}"
         self._flags = (*flags, target, "-cubin", "-lineinfo", "-Xptxas", "-v", "--keep")
 
-    def _compile(
+    def compile(
         self, problem: Problem, case: Case | None, source: str, folder: Path
     ) -> Build[Program]:
+        """Compile one cubin; the launch on this case is part of the evidence."""
         is_cuda = problem.language == "cuda"
         text = source if is_cuda else extract_cuda(source)
         if text is None:
-            return Build(self._evidence(problem, ToolRun(0, "", 0.0)))
+            return Build(self.evidence(problem, ToolRun(0, "", 0.0)))
         (folder / "kernel.cu").write_text(text, encoding="utf-8")
         run = self._run((self._nvcc, *self._flags, "kernel.cu", "-o", "kernel.cubin"), folder)
         if run.failure:
             # The text from a PyTorch module may need more than what was extracted.
-            return Build(self._evidence(problem, run, failure=run.failure if is_cuda else None))
+            return Build(self.evidence(problem, run, failure=run.failure if is_cuda else None))
         ptx = (folder / "kernel.ptx").read_text(encoding="utf-8")
         functions = read_ptxas(run.output)
         entry = _find_entry(problem.entry, list(functions))
@@ -105,13 +106,13 @@ class CudaBackend(GpuBackend):
         elif is_cuda and problem.arguments:
             outcome = _program(problem, entry, ptx, launch, folder)
             if isinstance(outcome, Failure):
-                return Build(self._evidence(problem, run, failure=outcome))
+                return Build(self.evidence(problem, run, failure=outcome))
             program = outcome
             if case and resources:
                 block_threads = math.prod(program.launch.block_extent(case.dimensions))
                 shared_bytes = program.launch.shared_bytes(case.dimensions)
                 resources = replace(resources, shared_bytes=resources.shared_bytes + shared_bytes)
-        evidence = self._evidence(
+        evidence = self.evidence(
             problem,
             run,
             resources=resources,
@@ -150,7 +151,7 @@ def _program(
         )
     if launch is None:
         return failure("no line says how it is launched: #pragma kernelcast grid(...) block(...)")
-    return launch.fault(problem) or Program(folder / "kernel.cubin", entry, widths, launch)
+    return launch.fault(problem.cases) or Program(folder / "kernel.cubin", entry, widths, launch)
 
 
 # ------------------------------------------------------------------------------ PyTorch extensions
@@ -161,8 +162,12 @@ _TORCH_INCLUDE = re.compile(
 )
 _TORCH = re.compile(r"\b(?:torch|at|c10|pybind11|py)::|\b(?:PYBIND11_|TORCH_|AT_|C10_)\w+")
 _DEVICE = re.compile(r"\b__(?:global|device|constant)__\b")
+_BLANK = re.compile(r"\s*")
+_MOST_JOINED_CHARACTERS = 4 << 20
 _C_PIECE = re.compile(
-    r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|^[ \t]*#(?:\\\n|[^\n])*|[{};()]',
+    # What is never closed reaches to the end, so that it is looked through once.
+    r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\])*+(?:"|\\?\Z)|\'(?:\\.|[^\'\\])*+(?:\'|\\?\Z)'
+    r"|^[ \t]*#(?:\\\n|[^\n])*|[{};()]",
     re.DOTALL | re.MULTILINE,
 )
 
@@ -173,15 +178,16 @@ def extract_cuda(source: str) -> str | None:
     Host functions and includes that need PyTorch's headers are left out, so that nvcc compiles the
     rest without them.
     """
+    strings = _Strings()
     try:
         module = ast.parse(source)
+        for node in ast.walk(module):
+            if isinstance(node, ast.Assign) and (text := strings.text(node.value)) is not None:
+                names = (name.id for name in node.targets if isinstance(name, ast.Name))
+                strings.known |= dict.fromkeys(names, text)
+        texts = [strings.text(node) for node in _cuda_sources(module)]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    strings: dict[str, str] = {}
-    for node in ast.walk(module):
-        if isinstance(node, ast.Assign) and (text := _text(node.value, strings)) is not None:
-            strings |= {name.id: text for name in node.targets if isinstance(name, ast.Name)}
-    texts = [_text(node, strings) for node in _cuda_sources(module)]
     code = _TORCH_INCLUDE.sub("", "\n".join(text for text in texts if text is not None))
     kept = (chunk for chunk in _chunks(code) if _DEVICE.search(chunk) or not _TORCH.search(chunk))
     return None if all(text is None for text in texts) else "".join(kept)
@@ -198,36 +204,55 @@ def _cuda_sources(module: ast.Module) -> Iterator[ast.expr]:
                     yield node.args[2]
 
 
-def _text(node: ast.expr, strings: dict[str, str]) -> str | None:
-    """The value of an expression of string literals, known names, +, lists and `.strip()`."""
-    match node:
-        case ast.Constant(value=str() as text):
-            return text
-        case ast.Name(id=name):
-            return strings.get(name)
-        case ast.List(elts=elements) | ast.Tuple(elts=elements):
-            parts = [_text(element, strings) for element in elements]
-            return None if not parts or None in parts else "\n".join(filter(None, parts))
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            parts = [_text(left, strings), _text(right, strings)]
-            return None if None in parts else "".join(filter(None, parts))
-        case ast.Call(func=ast.Attribute(value=value, attr="strip"), args=[]):
-            return _text(value, strings)
-        case _:
-            return None
+class _Strings:
+    """The strings of a module by name, and what may still be joined of them.
+
+    `a = a + a` doubles a text with each line; joining ends when all of it is a few megabytes.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[str, str] = {}
+        self._left = _MOST_JOINED_CHARACTERS
+
+    def text(self, node: ast.expr) -> str | None:
+        """The value of an expression of string literals, known names, +, lists and `.strip()`."""
+        match node:
+            case ast.Constant(value=str() as text):
+                return text
+            case ast.Name(id=name):
+                return self.known.get(name)
+            case ast.List(elts=[_, *_] as elements) | ast.Tuple(elts=[_, *_] as elements):
+                return self._joined("\n", elements)
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return self._joined("", [left, right])
+            case ast.Call(func=ast.Attribute(value=value, attr="strip"), args=[]):
+                return self.text(value)
+            case _:
+                return None
+
+    def _joined(self, between: str, nodes: Sequence[ast.expr]) -> str | None:
+        parts = []
+        for node in nodes:
+            text = self.text(node)
+            if text is None or len(text) > self._left:
+                return None
+            self._left -= len(text)
+            parts.append(text)
+        return between.join(filter(None, parts))
 
 
 def _chunks(text: str) -> Iterator[str]:
     """The pieces of a C++ source: directives, and what ends in a `;` or `}` outside of brackets."""
-    depth, start = 0, 0
+    depth, start, begins = 0, 0, _BLANK.match(text).end()  # type: ignore[union-attr]
     for piece in _C_PIECE.finditer(text):
         if piece[0] in ("{", "("):
             depth += 1
         elif piece[0] in ("}", ")"):
             depth = max(0, depth - 1)
         is_directive = piece[0].lstrip().startswith("#")
-        within_chunk = is_directive and text[start : piece.start()].strip()
+        within_chunk = is_directive and begins < piece.start()
         if depth == 0 and (piece[0] in ";}" or is_directive) and not within_chunk:
             yield text[start : piece.end()]
             start = piece.end()
+            begins = _BLANK.match(text, start).end()  # type: ignore[union-attr]
     yield text[start:]

@@ -9,164 +9,73 @@ a line that states the launch: the number of all work-items, and of those in one
 Extents are integer expressions over the dimensions and the source's own `#define`d numbers. The
 compiler and the process that launches (`_opencl_worker`) are confined; the parent never loads an
 OpenCL library. On a CPU the kernel is native code in the launching process. It is held to the
-standard (no assembly, nothing of the system's libraries), and the process is sealed.
+standard (no assembly, nothing of the system's libraries), and the process is sealed. With PoCL, the
+native code itself is inspected.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel
 
-from kernelcast.backends import _opencl_worker
 from kernelcast.backends._arena import Arena
-from kernelcast.backends._backend import Build, MeasuringBackend
 from kernelcast.backends._child import Child
-from kernelcast.backends._inspect import foreign_imports, ptx_mix
+from kernelcast.backends._inspect import (
+    foreign_imports,
+    object_mix,
+    ptx_mix,
+    strange_instruction,
+    strange_part,
+)
 from kernelcast.backends._launch import (
     Launch,
-    LaunchingChild,
     device_flush_bytes,
     driver_grant,
     no_launch,
     read_launch,
 )
+from kernelcast.backends._opencl_device import (
+    INSTALL,
+    READABLE,
+    OpenClCpuChild,
+    OpenClDeviceChild,
+    choose_device,
+)
 from kernelcast.backends._proof import detect_sandbox
 from kernelcast.backends._sandbox import Grant, Level, Sandbox
-from kernelcast.backends._toolchain import ToolRun, native_mix, run_tool
-from kernelcast.devices import detect_cpu, find_device
-from kernelcast.errors import NoDevice, ProblemError
+from kernelcast.backends._stub import stub
+from kernelcast.backends._toolchain import NO_OBJDUMP, ToolRun, run_tool, whole_listing
+from kernelcast.backends.base import Build, MeasuringBackend
+from kernelcast.devices import find_device
+from kernelcast.errors import NoDevice, ProblemError, SetupError
 from kernelcast.types import Case, Device, Failure, FailureKind, Language, Problem, content_hash
 
 FLAGS = ("-cl-std=CL1.2",)
-INSTALL = "apt-get install ocl-icd-libopencl1 pocl-opencl-icd"
-"""How a machine without a GPU gets the library `libOpenCL.so.1` and a device."""
 
-# What an OpenCL library reads beside the system's own folders; PoCL asks for processor and memory.
-_READABLE = tuple(
-    path for path in map(Path, ("/etc/OpenCL", "/proc/cpuinfo", "/proc/meminfo")) if path.exists()
-)
 _GPU_NODES = ("nvidia*", "dri/*", "kfd")
-_PROBE_TIMEOUT_S = 30.0
 _MEMORY_BYTES = 4 << 30
-_IS_CPU = 2  # a bit of CL_DEVICE_TYPE
+_NOTHING = "__kernel void nothing(void) {}\n"
 _GLOBAL, _LOCAL, _CONSTANT, _PRIVATE = range(0x119B, 0x119F)
 _SPACES = {_GLOBAL: "__global ", _LOCAL: "__local ", _CONSTANT: "__constant "}
 _WIDTHS = {"long": 8, "ulong": 8, "int": 4, "uint": 4}
-_REFUSED_LAUNCHES = {
-    -4: "no memory for it",
-    -5: "out of resources",
-    -54: "not with groups of this size",
-    -55: "not with work-items of this extent",
-    -63: "not with as many work-items",
-}
-# The compiler sees these words as macros, so that pasting tokens makes none of them. A source that
-# writes one, if only to undefine it, is refused.
+# The compiler sees these words as macros, so that a source with one does not compile. A source that
+# undefines them is judged by its code.
 _ASSEMBLY = ("asm", "__asm", "__asm__")
-_ASSEMBLY_WORD = re.compile(r"\b(?:asm|__asm|__asm__)\b")
-_SPLICE = re.compile(r"(?:\\|\?\?/)[ \t]*\r?\n")
-_NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _OBLIGATORY = ("-cl-kernel-arg-info", *(f"-D{word}=no_assembly_in_opencl" for word in _ASSEMBLY))
 # What PoCL's own code generator asks of the C library.
 _HARMLESS_IMPORTS = frozenset({"memcpy", "memmove", "memset", "memcmp", "bcmp", "snprintf"})
 # What PoCL calls the source in its messages.
 _POCL_COPY = re.compile(r"\S*/tempfile_\w+\.cl")
 _SMALL_GRID = 65_535
-
-
-@dataclass(frozen=True)
-class DeviceFacts:
-    """Facts of one device, from an OpenCL library; `kind` is CL_DEVICE_TYPE."""
-
-    platform: int
-    index: int
-    platform_name: str
-    platform_version: str
-    name: str
-    driver: str
-    kind: int
-    units: int
-    clock_mhz: int
-    most_items: int
-    cache_bytes: int
-    local_bytes: int
-
-    @property
-    def is_cpu(self) -> bool:
-        """Whether kernels run on the CPU."""
-        return bool(self.kind & _IS_CPU)
-
-    @property
-    def is_pocl(self) -> bool:
-        """Whether this is PoCL, whose cache of compiled code is prepared and read here."""
-        return self.platform_name == "Portable Computing Language"
-
-    def as_device(self) -> Device:
-        """The detected CPU, or a GPU without its peaks, which OpenCL does not know."""
-        if self.is_cpu:
-            cpu = detect_cpu()
-            cores = min(cpu.cores, self.units)
-            return cpu.model_copy(update={"name": self.name, "cores": cores})
-        return Device(
-            name=self.name,
-            kind="gpu",
-            cores=self.units,
-            clock_hz=self.clock_mhz * 1e6,
-            peak_flops={},
-            bandwidth_bytes_s=0.0,
-            source="OpenCL, which does not tell peaks: name the device for a roofline",
-            cache_bytes=self.cache_bytes,
-            shared_bytes_per_block=self.local_bytes,
-        )
-
-
-def opencl_devices(sandbox: Sandbox) -> list[DeviceFacts]:
-    """All OpenCL devices here, asked for in a confined child; none without a library."""
-    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryFile() as output:
-        folder = Path(name) / "probe"
-        folder.mkdir()
-        sandbox.own(folder)
-        grant = driver_grant("compile", *_READABLE, writable=(folder,))
-        environment = {"POCL_CACHE_DIR": str(folder)}
-        process = sandbox.start(
-            "_opencl_worker.probe", [], grant, folder, environment=environment, output=output
-        )
-        process.ended_within(_PROBE_TIMEOUT_S)
-        if process.end():
-            return []
-        output.seek(0)
-        # The library may have printed something before.
-        answer = output.read(1 << 20).decode(errors="replace").strip().rpartition("\n")[2]
-    return [DeviceFacts(**facts) for facts in json.loads(answer)]
-
-
-def _choose(platform: int, index: int, sandbox: Sandbox) -> DeviceFacts:
-    devices = opencl_devices(sandbox)
-    if not devices and sandbox.mechanisms and opencl_devices(Sandbox(frozenset())):
-        raise NoDevice(
-            "OpenCL does not work inside the sandbox here: for kernels you trust, --allow-unsafe"
-        )
-    if not devices:
-        raise NoDevice(
-            f"there is no OpenCL device here: {INSTALL} brings the library and one for the CPU, a "
-            "GPU's driver one for the GPU; `clinfo -l` lists them"
-        )
-    for device in devices:
-        if (device.platform, device.index) == (platform, index):
-            return device
-    known = ", ".join(
-        f"platform={device.platform} index={device.index} {device.name}" for device in devices
-    )
-    raise NoDevice(f"there is no OpenCL device {index} of platform {platform}; known: {known}")
+_MOST_ITEMS = 2**32 - 1  # in each direction
 
 
 @dataclass(frozen=True)
@@ -193,9 +102,9 @@ def _launch_fault(launch: Launch, cases: Iterable[Case], most_items: int) -> Fai
         try:
             items = launch.grid_extent(case.dimensions)
             group = launch.block_extent(case.dimensions)
-        except (ProblemError, ArithmeticError, TypeError, ValueError) as error:
+        except ProblemError as error:
             return no_launch(str(error))
-        if min(*items, *group) < 1:
+        if min(*items, *group) < 1 or max(items) > _MOST_ITEMS:
             return no_launch(f"case {case.name}: global {items}, local {group}")
         if math.prod(group) > most_items:
             return no_launch(f"{math.prod(group)} work-items a group; {most_items} is the most")
@@ -206,12 +115,16 @@ def _launch_fault(launch: Launch, cases: Iterable[Case], most_items: int) -> Fai
     return None
 
 
-def _foreign_imports(cache: Path) -> Failure | None:
-    """A failure if native code imports more than functions that move memory."""
-    for library in cache.rglob("*.so"):
-        if fault := foreign_imports(library, lambda name: name not in _HARMLESS_IMPORTS):
-            return fault
-    return None
+def _foreign_parts(library: Path) -> Failure | None:
+    """A failure if native code imports more than functions that move memory, or is no kernel's."""
+    if fault := foreign_imports(library, lambda name: name not in _HARMLESS_IMPORTS):
+        return fault
+    return _no_opencl(part) if (part := strange_part(library.read_bytes())) else None
+
+
+def _no_opencl(part: str) -> Failure:
+    message = f"what no compiler makes of OpenCL C is in its native code: {part}"
+    return Failure(kind=FailureKind.CHEATING, message=message)
 
 
 def _pocl_variant(launch: Launch, case: Case) -> str:
@@ -253,6 +166,7 @@ class OpenClBackend(MeasuringBackend[Program]):
 
     Raises:
         NoDevice: There is no such device; the message says what to install.
+        SetupError: PoCL's code cannot be inspected, because objdump is not installed.
     """
 
     name = "opencl"
@@ -277,7 +191,9 @@ class OpenClBackend(MeasuringBackend[Program]):
         launching = replace(detect_sandbox(), devices=nodes)
         if allow_unsafe:
             launching = Sandbox(frozenset())
-        facts = self._facts = _choose(platform, index, launching)
+        facts = self._facts = choose_device(platform, index, launching)
+        if facts.is_pocl and not shutil.which("objdump"):
+            raise SetupError(NO_OBJDUMP)
         described = find_device(device) if isinstance(device, str) else device
         version = " ".join(facts.platform_version.split())
         flags_hash = content_hash("\0".join(flags))[:8]
@@ -292,21 +208,26 @@ class OpenClBackend(MeasuringBackend[Program]):
             flush_bytes=flush_bytes if facts.is_cpu else 0,
         )
         if not facts.is_cpu:
-            self._sandbox = launching
+            self.sandbox = launching
             self.level = self.level if launching.mechanisms else "S0"
+        if facts.is_cpu and not facts.shares_memory:
+            raise NoDevice(
+                f"{facts.platform_name} does not share the memory of its process with kernels: "
+                f"install PoCL ({INSTALL})"
+            )
         self._options = " ".join((*flags, *_OBLIGATORY))
+        self._nothing: Path | None = None
+        self._sound: set[Path] = set()  # libraries
 
-    def _compile(
+    def compile(
         self, problem: Problem, case: Case | None, source: str, folder: Path
     ) -> Build[Program]:
+        """Compile one binary, with the native code that PoCL launches on this case."""
         run = ToolRun(0, "", 0.0)
 
         def failed(failure: Failure) -> Build[Program]:
-            return Build(self._evidence(problem, run, failure=failure))
+            return Build(self.evidence(problem, run, failure=failure))
 
-        if _ASSEMBLY_WORD.search(_NOT_CODE.sub(" ", _SPLICE.sub("", source))):
-            message = "assembly is no part of OpenCL C"
-            return failed(Failure(kind=FailureKind.CHEATING, message=message))
         launch = read_launch(source, "global", "local")
         if launch is None:
             line = "#pragma kernelcast global(...) local(...)"
@@ -330,14 +251,17 @@ class OpenClBackend(MeasuringBackend[Program]):
         except (OSError, ValueError):
             message = "the compiler ended without a result"
             return failed(Failure(kind=FailureKind.COMPILE_ERROR, message=message))
-        if fault := self._fault(problem, launch, facts) or _foreign_imports(folder / "cache"):
+        if fault := self._fault(problem, launch, facts):
             return failed(fault)
+        listings = self._listings(folder)
+        if isinstance(listings, Failure):
+            return failed(listings)
         widths = tuple(_WIDTHS[kind] for _, kind in facts.arguments[len(problem.arguments) :])
         program = Program(folder, problem.entry, widths, launch)
-        evidence = self._evidence(
+        evidence = self.evidence(
             problem,
             run,
-            code=self._mix(program, variants),
+            code=self._mix(program, variants, listings),
             shared_bytes=facts.local_bytes,
             # PoCL reports 1024 for every kernel.
             stack_bytes=None if self._facts.is_pocl else facts.private_bytes,
@@ -371,12 +295,12 @@ class OpenClBackend(MeasuringBackend[Program]):
     def _work(self, entry: str, folder: Path, variants: Sequence[str]) -> ToolRun:
         """Compile kernel.cl; PoCL also makes and keeps native code for these variants."""
         return run_tool(
-            self._sandbox,
+            self.sandbox,
             [str(self._facts.platform), str(self._facts.index), entry, self._options],
             folder,
-            self._compile_timeout_s,
+            self.compile_timeout_s,
             task="_opencl_worker.compile_source",
-            readable=_READABLE,
+            readable=READABLE,
             pass_fds=(),
             POCL_BINARY_SPECIALIZE_WG=",".join(variants),
             **self._environment(folder),
@@ -390,7 +314,22 @@ class OpenClBackend(MeasuringBackend[Program]):
             "POCL_CPU_MAX_CU_COUNT": threads,  # and later
         }
 
-    def _mix(self, program: Program, variants: Sequence[str]) -> tuple[int, dict[str, int]]:
+    def _listings(self, folder: Path) -> dict[Path, str] | Failure:
+        """The native code that PoCL has made since it was last found sound, or what is wrong."""
+        listings = {}
+        for library in sorted({*(folder / "cache").rglob("*.so")} - self._sound):
+            listing = _foreign_parts(library) or whole_listing(self.sandbox, library, folder)
+            if isinstance(listing, Failure):
+                return listing
+            if instruction := strange_instruction(listing):
+                return _no_opencl(instruction)
+            listings[library] = listing
+        self._sound |= listings.keys()
+        return listings
+
+    def _mix(
+        self, program: Program, variants: Sequence[str], listings: Mapping[Path, str]
+    ) -> tuple[int, dict[str, int]]:
         """The mix of the native code that is launched, or of PTX; empty without either."""
         if not self._facts.is_pocl:
             binary = (program.folder / "kernel.bin").read_bytes()
@@ -398,14 +337,13 @@ class OpenClBackend(MeasuringBackend[Program]):
         library = next(program.cache.glob(f"*/*/{program.entry}/{variants[0]}/*.so"), None)
         if library is None:
             return 0, {}
-        function = f"_pocl_kernel_{program.entry}_workgroup"
-        return native_mix(self._sandbox, library, program.folder, function)
+        return object_mix(listings[library], f"_pocl_kernel_{program.entry}_workgroup")
 
-    def _built(
+    def programs(
         self, problem: Problem, cases: Sequence[Case], source: str
     ) -> dict[str, Program] | Failure:
         """The programs by case, with all the code that launching them takes."""
-        programs = super()._built(problem, cases, source)
+        programs = super().programs(problem, cases, source)
         if isinstance(programs, Failure):
             return programs
         program = next(iter(programs.values()))
@@ -420,92 +358,68 @@ class OpenClBackend(MeasuringBackend[Program]):
         for small in (True, False):
             if variants := sorted(name for name in missing if _is_small(name) is small):
                 run = self._work(program.entry, program.folder, variants)
-                if fault := run.failure or _foreign_imports(program.cache):
-                    return fault
-        return programs
+                if run.failure:
+                    return run.failure
+        listings = self._listings(program.folder)
+        return listings if isinstance(listings, Failure) else programs
 
-    def _start(self, arena: Arena, programs: Mapping[str, Program]) -> Child:
+    def start(self, arena: Arena, programs: Mapping[str, Program]) -> Child:
+        """Start a process that launches the kernel, on the CPU or on another device."""
         program = next(iter(programs.values()))
-        readable = (*_READABLE, program.folder)
-        threads, flush_bytes = 0, device_flush_bytes(self.device)
-        grant = driver_grant("measure", *readable)
-        if self._facts.is_cpu:
-            threads, flush_bytes = self.device.cores, 0
-            memory_bytes = _MEMORY_BYTES + 2 * arena.size
-            cpu_s = math.ceil(self._device_cap_s) * threads
-            grant = Grant("measure", readable, (), memory_bytes, cpu_s)
+        arrays, dimensions = len(arena.problem.arguments), len(arena.problem.dimensions)
         to_load = {
             "platform": self._facts.platform,
             "index": self._facts.index,
+            "widths": program.widths,
+        }
+        readable = (*READABLE, program.folder)
+        environment = self._environment(program.folder)
+        if self._facts.is_cpu:
+            idle = self._copy_nothing(program)
+            native = shutil.copyfile(stub(), program.folder / "stub.so")
+            kernels = [(str(program.folder / "kernel.bin"), program.entry), (str(idle), "nothing")]
+            memory_bytes = _MEMORY_BYTES + arena.size
+            cpu_s = math.ceil(self.device_cap_s) * self.device.cores
+            return OpenClCpuChild(
+                program.launch,
+                self.device.cores,
+                self.sandbox,
+                "_opencl_worker.serve_on_cpu",
+                [str(native), json.dumps({**to_load, "kernels": kernels}), str(arrays)],
+                Grant("measure", readable, (), memory_bytes, cpu_s, loads=True),
+                program.folder,
+                words=3 + arrays + dimensions + 6,
+                arena=arena,
+                **environment,
+            )
+        to_load |= {
             "binary": str(program.folder / "kernel.bin"),
             "entry": program.entry,
-            "widths": program.widths,
-            "flush_bytes": flush_bytes,
+            "flush_bytes": device_flush_bytes(self.device),
         }
-        arrays, dimensions = len(arena.problem.arguments), len(arena.problem.dimensions)
-        return OpenClChild(
+        return OpenClDeviceChild(
             program.launch,
-            threads,
-            self._sandbox,
-            "_opencl_worker.main",
+            self.sandbox,
+            "_opencl_worker.serve_device",
             [json.dumps(to_load), str(arrays)],
-            grant,
+            driver_grant("measure", *readable),
             program.folder,
             words=4 + arrays + dimensions + 6,
             arena=arena,
-            **self._environment(program.folder),
+            **environment,
         )
 
-
-class OpenClChild(LaunchingChild):
-    """A process that has loaded a program; each request copies in, launches, or copies out.
-
-    With `threads`, the kernel runs in them on a CPU, and the process is sealed in time: PoCL opens
-    a kernel's code at its first launch, and every case is launched once, to be verified, before
-    one comes again to be timed.
-    """
-
-    def __init__(self, launch: Launch, threads: int, *process: Any, **options: Any) -> None:
-        super().__init__(*process, **options)
-        self._launches = dict.fromkeys(self.arena.cases, launch)
-        self._threads = threads
-        self.on_cpu = self._seals = threads > 0
-        self._launched: set[str] = set()
-
-    def run(self, case: str, calls: int, base: int, timeout_s: float) -> float | Failure:
-        """Seconds of the launches alone, a launch on each slot."""
-        phases = [_opencl_worker.STAGE, _opencl_worker.RUN, _opencl_worker.FETCH]
-        if self._threads and not self._launched:
-            self._place_threads()
-        if self._seals and case in self._launched:
-            phases.insert(0, _opencl_worker.SEAL)
-            self._seals = False
-        self._launched.add(case)
-        return self._ask(phases, _opencl_worker.RUN, case, calls, base, timeout_s)
-
-    def idle(self, case: str, calls: int, timeout_s: float) -> float | Failure:
-        """Seconds of a request that launches nothing."""
-        phases = [_opencl_worker.STAGE, _opencl_worker.IDLE]
-        return self._ask(phases, _opencl_worker.IDLE, case, calls, 0, timeout_s)
-
-    def _place_threads(self) -> None:
-        """Let PoCL's threads run on the same cores in both processes of a comparison."""
-        first = self.cores.index(self.core)
-        chosen = [*self.cores[first:], *self.cores[:first]][: self._threads]
-        for thread in Path(f"/proc/{self._worker_pid}/task").glob("*"):
-            with suppress(OSError):
-                os.sched_setaffinity(int(thread.name), chosen)
-
-    def _refused(self, result: int) -> Failure:
-        if result in _REFUSED_LAUNCHES:
-            return no_launch(f"OpenCL refused it ({_REFUSED_LAUNCHES[result]})")
-        return Failure(kind=FailureKind.CRASH, message=f"OpenCL error {result} on the device")
-
-    def _ended(self, status: int) -> Failure:
-        if status == _opencl_worker.LOAD_FAILED:
-            return Failure(
-                kind=FailureKind.COMPILE_ERROR, message="OpenCL does not load its own binary"
-            )
-        if status == _opencl_worker.NO_DEVICE:
-            raise NoDevice("the OpenCL device went away: see `clinfo -l`")
-        return super()._ended(status)
+    def _copy_nothing(self, program: Program) -> Path:
+        """Put the kernel that does nothing, with its code, into a program's folder."""
+        if self._nothing is None:
+            folder = Path(tempfile.mkdtemp(dir=self.directory))
+            (folder / "kernel.cl").write_text(_NOTHING, encoding="utf-8")
+            run = self._work("nothing", folder, ["1-1-1-goffs0-smallgrid"])
+            if run.failure:
+                raise SetupError(f"OpenCL does not compile an empty kernel: {run.failure.message}")
+            self._nothing = folder
+        copy = program.folder / "nothing.bin"
+        if not copy.exists():
+            shutil.copytree(self._nothing / "cache", program.cache, dirs_exist_ok=True)
+            shutil.copyfile(self._nothing / "kernel.bin", copy)
+        return copy

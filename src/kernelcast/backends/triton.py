@@ -16,7 +16,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
-import mmap
 import os
 import re
 import secrets
@@ -31,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelcast.backends._backend import Build
+from kernelcast.backends._arena import shared_memory
 from kernelcast.backends._cuda_device import Program
 from kernelcast.backends._emulation import package_folder, small_cases
 from kernelcast.backends._gpu import GpuBackend
@@ -39,7 +38,8 @@ from kernelcast.backends._inspect import amdgcn_mix, parameter_widths, read_amdg
 from kernelcast.backends._launch import Launch
 from kernelcast.backends._sandbox import Level
 from kernelcast.backends._toolchain import ToolRun, run_tool, triton_tools
-from kernelcast.backends._verify import KnownAnswer, oracle
+from kernelcast.backends._verify import KnownAnswer
+from kernelcast.backends.base import Build, too_long
 from kernelcast.emulator.ptx import NotEmulated
 from kernelcast.errors import NoDevice, SetupError
 from kernelcast.types import Case, Device, Failure, FailureKind, Kernel, Language, Problem
@@ -48,6 +48,9 @@ _WORKER = Path(__file__).with_name("_triton_worker.py")
 _NVIDIA_OPTIONS = ("num_warps", "num_stages", "maxnreg")
 _AMD_OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim")
 _OPTIONS = {*_NVIDIA_OPTIONS, *_AMD_OPTIONS}
+_MOST_CONSTANTS = 256
+_MOST_NAME = 1_000  # characters, also of a constant that is text
+_CONSTANT_BITS = 64
 
 
 @dataclass(frozen=True)
@@ -111,26 +114,28 @@ class TritonBackend(GpuBackend):
         name = "ptxas-blackwell" if self._architecture >= 90 else "ptxas"
         self._assembler = (tools / name).resolve()
 
-    def _require_device(self) -> None:
+    def require_device(self) -> None:
+        """Raise `NoDevice` without an NVIDIA GPU of this target."""
         if not self._is_nvidia:
             raise NoDevice(
                 f"launching on {self.device.name} ({self.target}) is not written yet: "
                 "for AMD there is compile-only evidence (`inspect`)"
             )
-        super()._require_device()
+        super().require_device()
 
     # --------------------------------------------------------------------------- compiling
 
-    def _specialised(self, problem: Problem, case: Case | None) -> str:
+    def specialised(self, problem: Problem, case: Case | None) -> str:
         """Triton compiles again for other divisibilities and for large integers."""
         return json.dumps(_specialisation(problem, case))
 
-    def _compile(
+    def compile(
         self, problem: Problem, case: Case | None, source: str, folder: Path
     ) -> Build[Program]:
+        """Interpret the launch on this case, and compile the kernel that it launches."""
         module = _read_module(source, problem)
         if isinstance(module, Failure):
-            return Build(self._evidence(problem, ToolRun(0, "", 0.0), failure=module))
+            return Build(self.evidence(problem, ToolRun(0, "", 0.0), failure=module))
         known = _NVIDIA_OPTIONS if self._is_nvidia else _AMD_OPTIONS
         job = {
             **_job(problem, module),
@@ -144,7 +149,7 @@ class TritonBackend(GpuBackend):
         code = _read_code(folder) if run.status == 0 else None
         if not isinstance(code, _Code):
             failure = code or replace(run, output=_last_lines(run.output)).failure
-            return Build(self._evidence(problem, run, failure=failure))
+            return Build(self.evidence(problem, run, failure=failure))
         threads = code.warps * self.device.warp
         if not self._is_nvidia:
             resources, mix = read_amdgcn(code.text), (0, amdgcn_mix(code.text))
@@ -152,13 +157,11 @@ class TritonBackend(GpuBackend):
             assembled = self._assemble(code.text, folder)
             resources = read_ptxas(assembled.output).get(code.name)
             if assembled.failure or resources is None:
-                return Build(self._evidence(problem, run, failure=assembled.failure))
+                return Build(self.evidence(problem, run, failure=assembled.failure))
             mix = self._mix(folder, code.text)
         if resources:  # all of Triton's shared memory is dynamic, and unknown to the assembler
             resources = replace(resources, shared_bytes=code.shared)
-        evidence = self._evidence(
-            problem, run, resources=resources, code=mix, block_threads=threads
-        )
+        evidence = self.evidence(problem, run, resources=resources, code=mix, block_threads=threads)
         if not self._is_nvidia or code.scratch or code.blocks_a_cluster != 1:
             return Build(evidence)
         launch = replace(module.launch, block=(str(threads),), shared=str(code.shared))
@@ -185,10 +188,10 @@ class TritonBackend(GpuBackend):
         (folder / "kernel.py").write_text(source, encoding="utf-8")
         (folder / "job.json").write_text(json.dumps({**job, "paths": list(map(str, self._paths))}))
         return run_tool(
-            self._sandbox,
+            self.sandbox,
             [os.path.realpath(sys.executable), "-I", "-S", "-W", "ignore", _WORKER, task],
             folder,
-            self._compile_timeout_s,
+            self.compile_timeout_s,
             readable=(*self._paths, _WORKER.parent),
             pass_fds=fds,
             TRITON_CACHE_DIR=str(folder / "cache"),
@@ -215,7 +218,7 @@ class TritonBackend(GpuBackend):
         if isinstance(module, Failure):
             return module
         rng = np.random.default_rng([seed % 2**63, secrets.randbits(64)])
-        expected = oracle(problem)
+        expected = self._oracles.of(problem)
         interpreted = None
         for case in small_cases(problem, module.launch):
             answer = KnownAnswer.draw(problem, case, expected, rng)
@@ -232,11 +235,9 @@ class TritonBackend(GpuBackend):
     def _interpret(
         self, problem: Problem, source: str, module: _Module, answer: KnownAnswer
     ) -> Failure | None:
-        memory_fd = os.memfd_create("kernelcast")
+        image = answer.image
+        memory_fd, slot = shared_memory(image.layout.stride)
         try:
-            image = answer.image
-            os.ftruncate(memory_fd, image.layout.stride)
-            slot = np.frombuffer(mmap.mmap(memory_fd, image.layout.stride), dtype=np.uint8)
             slot[:] = image.content
             job = {
                 **_job(problem, module),
@@ -246,13 +247,13 @@ class TritonBackend(GpuBackend):
                 "lengths": image.layout.lengths,
                 "memory_fd": memory_fd,
             }
-            folder = Path(tempfile.mkdtemp(dir=self._directory))
+            folder = Path(tempfile.mkdtemp(dir=self.directory))
             run = self._work("interpret", source, job, folder, memory_fd, TRITON_INTERPRET="1")
             shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(memory_fd)
         if run.status is None:
-            message = f"not interpreted within {self._compile_timeout_s:g} s"
+            message = f"not interpreted within {self.compile_timeout_s:g} s"
             return Failure(kind=FailureKind.TIMEOUT, message=message)
         if run.status:
             message = _last_lines(run.output) or f"the interpreter ended with status {run.status}"
@@ -294,11 +295,14 @@ def _specialisation(problem: Problem, case: Case | None) -> dict[str, Any]:
 
 def _read_module(source: str, problem: Problem) -> _Module | Failure:
     """Read the module's LAUNCH without running it."""
+    if failure := too_long(source):
+        return failure
     try:
         module = ast.parse(source)
+        failure = _suspect(module)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return _compile_error(f"it is no Python: {error}")
-    if failure := _suspect(module):
+    if failure:
         return failure
     values = [
         node.value
@@ -313,15 +317,27 @@ def _read_module(source: str, problem: Problem) -> _Module | Failure:
         grid = tuple(map(str, literal["grid"]))
         constants = {str(name): value for name, value in literal.get("constants", {}).items()}
         options = {name: int(literal[name]) for name in _OPTIONS if name in literal}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        return _compile_error(f"LAUNCH is no literal with a grid: {error!r}")
-    if unknown := set(literal) - {"grid", "constants", *_OPTIONS}:
-        return _compile_error(f"LAUNCH has unknown parts: {', '.join(sorted(map(str, unknown)))}")
-    if any(not isinstance(value, int | float | str) for value in constants.values()):
-        return _compile_error("LAUNCH's constants are numbers and strings")
+        unknown = sorted(map(repr, set(literal) - {"grid", "constants", *_OPTIONS}))
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        return _compile_error(f"LAUNCH is no literal with a grid: {error!r:.200}")
+    if unknown:
+        return _compile_error(f"LAUNCH has unknown parts: {', '.join(unknown):.200}")
+    if len(constants) > _MOST_CONSTANTS or not all(map(_is_constant, constants.items())):
+        return _compile_error("LAUNCH's constants are names for numbers of 64 bits and strings")
+    if any(abs(value) >= 2**31 for value in options.values()):
+        return _compile_error("LAUNCH's options are numbers of 32 bits")
     # The compiler decides on the number of threads; until then it is 1.
     launch = Launch(grid, ("1",), constants=tuple(constants.items()))
-    return launch.fault(problem) or _Module(launch, options)
+    return launch.fault(problem.cases) or _Module(launch, options)
+
+
+def _is_constant(item: tuple[str, Any]) -> bool:
+    name, value = item
+    if not name.isidentifier() or len(name) > _MOST_NAME:
+        return False
+    if isinstance(value, int):
+        return value.bit_length() <= _CONSTANT_BITS
+    return isinstance(value, float | str) and len(str(value)) <= _MOST_NAME
 
 
 # An interpreted kernel is Python, and a function can be reached by way of its module.
@@ -354,8 +370,12 @@ def _suspect(module: ast.Module) -> Failure | None:
     if not strange:
         return None
     first = min(strange, key=lambda node: node.lineno)
+    try:
+        words = ast.unparse(first).splitlines()[0][:80]
+    except (ValueError, RecursionError):  # huge, or very deep
+        words = type(first).__name__
     message = (
-        f"line {first.lineno}: {ast.unparse(first).splitlines()[0][:80]}: a module holds imports "
+        f"line {first.lineno}: {words}: a module holds imports "
         "of triton, constants and @triton.jit functions, and nothing else"
     )
     return Failure(kind=FailureKind.CHEATING, message=message)

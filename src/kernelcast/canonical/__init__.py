@@ -27,11 +27,10 @@ from kernelcast.canonical._python import (
 )
 from kernelcast.canonical._vocabulary import vocabulary
 from kernelcast.errors import SetupError
+from kernelcast.languages import dialect, endings, of_ending
 from kernelcast.types import Kernel, Language
 
 __all__ = [
-    "C_FAMILY",
-    "PYTHON_FAMILY",
     "Token",
     "as_kernel",
     "canonical_parameters",
@@ -44,30 +43,19 @@ __all__ = [
     "tokens",
 ]
 
-C_FAMILY = frozenset({"cpp", "cuda", "hip", "opencl"})
-PYTHON_FAMILY = frozenset({"python", "triton"})
-
-_ENDINGS: Mapping[str, Language] = {
-    ".cpp": "cpp",
-    ".cc": "cpp",
-    ".cu": "cuda",
-    ".hip": "hip",
-    ".cl": "opencl",
-    ".py": "triton",
-}
 _SOURCES_KEPT = 8192
 
 
 def language_of(path: PurePath) -> Language | None:
     """The kernel language that a file's ending names, None where it names none."""
-    return _ENDINGS.get(path.suffix)
+    return of_ending(path.suffix)
 
 
 def read_kernel(path: Path) -> Kernel:
     """The kernel in a file, in the language that its ending names."""
     language = language_of(path)
     if language is None:
-        raise SetupError(f"{path} is no kernel file: known endings are {', '.join(_ENDINGS)}")
+        raise SetupError(f"{path} is no kernel file: known endings are {', '.join(endings())}")
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -96,12 +84,16 @@ def canonical_parameters(parameters: Mapping[str, Any]) -> str:
 
 
 @lru_cache(maxsize=_SOURCES_KEPT)
-@kept(str.encode, bytes.decode)
 def kernel_id(source: str, language: str) -> str:
     """The name of a kernel: 32 hex digits, a hash of its language and comment-free tokens.
 
     Names that are the author's alone are numbered first, so that renaming them keeps the id.
     """
+    return _kernel_id(source, language, repr(dialect(language)))
+
+
+@kept(str.encode, bytes.decode)
+def _kernel_id(source: str, language: str, _dialect: str) -> str:
     if _is_c_family(language):
         text = numbered_c(lex_c(source), vocabulary(language))
     else:
@@ -110,13 +102,12 @@ def kernel_id(source: str, language: str) -> str:
 
 
 @lru_cache(maxsize=_SOURCES_KEPT)
-@kept(str.encode, bytes.decode)
 def canonical_source(source: str, language: str, entry: str | None = None) -> str:
     """The same program without what only a reader would see, under numbers for names.
 
     Args:
         source: The kernel's text.
-        language: A language of `C_FAMILY` or `PYTHON_FAMILY`.
+        language: A language that is built in or installed.
         entry: The function or class by which the problem calls the kernel. It keeps its name, and
             what it does not reach is dropped. Without it, whatever could be called from outside is
             kept.
@@ -124,6 +115,11 @@ def canonical_source(source: str, language: str, entry: str | None = None) -> st
     Raises:
         SetupError: The language is none of these.
     """
+    return _canonical_source(source, language, repr(dialect(language)), entry)
+
+
+@kept(str.encode, bytes.decode)
+def _canonical_source(source: str, language: str, _dialect: str, entry: str | None) -> str:
     if not _is_c_family(language):
         return reduce_python(source, entry)
     reduced, _ = reduce_c([lex_c(source)], vocabulary(language), entry)
@@ -144,7 +140,4 @@ def tokens(source: str, language: str) -> tuple[Token, ...]:
 
 
 def _is_c_family(language: str) -> bool:
-    if language not in C_FAMILY | PYTHON_FAMILY:
-        known = ", ".join(sorted(C_FAMILY | PYTHON_FAMILY))
-        raise SetupError(f"no lexer for language {language!r}: use one of {known}")
-    return language in C_FAMILY
+    return dialect(language).family == "c"

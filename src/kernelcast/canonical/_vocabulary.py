@@ -12,18 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from kernelcast.languages import dialect
+
 _FOLDER = Path(__file__).parent / "vocabulary"
 _ROLES = tomllib.loads((_FOLDER / "roles.toml").read_text(encoding="utf-8"))
-_C = ("c", "cpp", "openmp", "simd")
-_GPU = (*_C, "cuda", "cub", "cute", "pytorch", "pytorch_cpp")
-_LISTS = {
-    "cpp": _C,
-    "cuda": _GPU,
-    "hip": (*_GPU, "hip"),
-    "opencl": ("c", "opencl"),
-    "python": ("python", "pytorch", "triton"),
-    "triton": ("python", "pytorch", "triton"),
-}
 _TEXTS = ("assembly", "headers", "pragmas")
 
 
@@ -47,7 +39,8 @@ def role(name: str) -> frozenset[str]:
 @cache
 def vocabulary(language: str) -> Vocabulary:
     """The vocabulary of a kernel language."""
-    listed = {word for name in _LISTS[language] for word in _read(name)}
+    read = dialect(language)
+    listed = {*read.words, *(word for name in read.lists for word in _read(name))}
     names = {word for word in listed if not word.startswith(".")}
     return Vocabulary(
         names=frozenset(names),

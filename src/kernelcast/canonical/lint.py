@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from kernelcast.cache import kept
-from kernelcast.canonical import PYTHON_FAMILY
 from kernelcast.canonical._python import embedded_sources, imported_names, reachable_tree
 from kernelcast.canonical._vocabulary import vocabulary
+from kernelcast.languages import dialect
 from kernelcast.types import UNSTATED_ENTRY
 
 FaultKind = Literal["syntax", "entry", "name", "attribute", "balance", "function", "launch"]
@@ -33,7 +33,9 @@ _LISTED = frozenset(
         *("triton", "triton.language", "triton.language.math"),
     )
 )
-_NO_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'", re.DOTALL)
+_NO_CODE = re.compile(
+    r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'", re.DOTALL
+)
 _BRACKETS = (("(", ")"), ("{", "}"), ("[", "]"))
 
 
@@ -60,10 +62,10 @@ def faults(source: str, language: str, entry: str | None = None) -> tuple[Fault,
 
     Args:
         source: The kernel's text.
-        language: Its language; only those of `PYTHON_FAMILY` are read.
+        language: Its language; only those like Python are read.
         entry: The function or class by which the problem calls the kernel, if it is stated.
     """
-    if language not in PYTHON_FAMILY or not source.strip():
+    if dialect(language).family != "python" or not source.strip():
         return ()
     try:
         tree, has_entry = reachable_tree(source, entry, without=_NOT_JUDGED)

@@ -92,6 +92,12 @@ store_option = option(
     default=str(DEFAULT_STORE),
     envvar="KERNELCAST_STORE",
 )
+trust_store_option = option(
+    "--trust-store",
+    "Sign what was not written here with your key. Only for what you trust: kernelcast then runs "
+    "its code and learns from its figures.",
+    bool,
+)
 _PARTS: Mapping[Kind, str] = {
     "policy": "What is measured.  [default: {}; measure_all with the proposer tuner]",
     "strategy": "What becomes a parent.  [default: {}]",
@@ -160,12 +166,12 @@ trust_options = _options(
     ),
     option(
         "--require backend__require",
-        "Refuse to measure below this sandbox level (see `kernelcast doctor`).",
+        "Refuse to measure below this sandbox level (see `kernelcast doctor`).  [default: S2]",
         click.Choice(["S1", "S2", "S3"]),
     ),
     option(
         "--allow-unsafe backend__allow_unsafe",
-        "Measure even where kernels cannot be confined.",
+        "Measure even where kernels cannot be kept from files and the network (S0, S1).",
         bool,
     ),
 )

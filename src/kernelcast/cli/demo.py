@@ -39,9 +39,9 @@ from kernelcast.forecasters.roofline import RooflineForecaster
 from kernelcast.forecasters.trees import DeviceTimes, TreesForecaster
 from kernelcast.judge.curves import best_so_far, drawn_out, mean_interval
 from kernelcast.judge.replaying import Arm, replay_space
+from kernelcast.languages import ending_of
 from kernelcast.parts import Parts, read_run
 from kernelcast.policies import MeasureAll, Selective
-from kernelcast.problems import SUFFIXES
 from kernelcast.processes import workers
 from kernelcast.proposers.pool import PoolProposer
 from kernelcast.report.console import parameters_text, summary
@@ -127,7 +127,7 @@ def demo(
         budget = Budget(measurements=2 if quick else _MOST_LIVE)
         result = run_watched(search, budget, f"{run.problem.name} on this CPU", quiet=as_json)
         best = best_so_far(search.log)
-    kernel = out / f"best.{SUFFIXES[run.problem.language]}"
+    kernel = out / f"best{ending_of(run.problem.language)}"
     kernel.write_text(result.kernel.source)
     space = recorded_space()
     titles = (

@@ -36,6 +36,7 @@ from kernelcast.devices import detect_cpu, find_device
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec
 from kernelcast.forecasters.emulated import estimated_log2_ratio
+from kernelcast.languages import dialect
 from kernelcast.parts import read_run
 from kernelcast.policies import Selective
 from kernelcast.problems import load_problem
@@ -211,7 +212,7 @@ def target_device(name: str | None, language: Language) -> Device:
     """Return the named device, or this CPU if kernels of the language run on it."""
     if name is not None:
         return find_device(name)
-    if language not in ("cpp", "opencl"):
+    if not dialect(language).on_cpu:
         raise SetupError(
             f"{language} kernels do not run on this CPU: name a GPU with --device, "
             "e.g. --device H100-SXM5"
@@ -228,7 +229,7 @@ def _compile(
     if not written:
         return {}, "not compiled: these are configurations, not written kernels"
     on_gpu = {"triton": "", "cuda": "sm_"}.get(language)
-    if language in ("cpp", "opencl") and device.kind == "cpu":
+    if dialect(language).on_cpu and device.kind == "cpu":
         spec = ComponentSpec(name=language)
     elif on_gpu is not None and device.target and device.target.startswith(on_gpu):
         spec = ComponentSpec(name=language, options={"device": device.name})
@@ -282,7 +283,7 @@ def _decision(answer: Forecast, query: Query) -> Decision:
     view = View(
         seed=0,
         incumbent_log2=query.anchor_log2_speedup,
-        noise_log2=0.0,
+        noise_log2=None,
         measured=0,
         free_slots=1,
         measurements_left=math.inf,

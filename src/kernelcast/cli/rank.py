@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 import numpy as np
 
-from kernelcast import dataset
+from kernelcast import dataset, languages
 from kernelcast.cli.common import (
     EXISTING_FILE,
     OUT,
@@ -44,6 +44,15 @@ from kernelcast.types import Budget, Device, Forecast, Language
 _KEYS = ("seed", "forecaster", "backend", "policy", "strategy", "farm")
 
 
+def _known(_context: Any, _parameter: Any, language: str) -> str:
+    """Return a language that is built in or installed."""
+    try:
+        languages.dialect(language)
+    except SetupError as error:
+        raise click.BadParameter(str(error)) from error
+    return language
+
+
 @click.command()
 @click.argument("path", metavar="POOL")
 @option("--reference", "Kernel that a folder's kernels are compared with.", EXISTING_FILE)
@@ -61,7 +70,13 @@ _KEYS = ("seed", "forecaster", "backend", "policy", "strategy", "farm")
     multiple=True,
     metavar="EXPRESSION",
 )
-@option("--language", "Language of a tuner's space.", click.Choice(get_args(Language)), "cuda")
+@option(
+    "--language",
+    f"Language of a tuner's space: {', '.join(languages.BUILT_IN)}, or that of a plug-in.",
+    default="cuda",
+    callback=_known,
+    metavar="LANGUAGE",
+)
 @option(
     "--trees", "Model that `kernelcast train` wrote (default: the one that ships).", EXISTING_FILE
 )

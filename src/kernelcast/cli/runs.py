@@ -12,6 +12,7 @@ import click
 
 from kernelcast.cli.common import (
     ANY_PATH,
+    ERR,
     EXISTING_FILE,
     OUT,
     POSITIVE,
@@ -29,12 +30,13 @@ from kernelcast.cli.common import (
     run_watched,
     store_option,
     trust_options,
+    trust_store_option,
     watch_options,
 )
 from kernelcast.errors import SetupError
 from kernelcast.judge.curves import best_so_far
+from kernelcast.languages import ending_of
 from kernelcast.parts import Parts, read_budget, read_run
-from kernelcast.problems import SUFFIXES
 from kernelcast.report.console import archive_table, parameters_text, summary, summary_table
 from kernelcast.report.figures import draw_best_so_far
 from kernelcast.report.kernel import KernelRecord
@@ -161,21 +163,36 @@ def _finish(result: Result, opened: Store, out: Path | None, as_json: bool) -> N
 def _report(run: Run, best: Kernel, file: Path | None, top: int, as_json: bool) -> None:
     """Print where a run stands, and the file of its best kernel."""
     if as_json:
-        facts = {"run": run.name, **summary(run.state)}
+        facts = {"run": run.name, "written_here": run.is_own, **summary(run.state)}
         facts["best"] |= {"parameters": best.parameters, "file": str(file) if file else None}
         click.echo(json.dumps(facts))
         return
-    OUT.print(summary_table(run.state, f"Run {run.name}", best.parameters))
-    OUT.print(archive_table(run.state, top, run.store.kernel))
+    OUT.print(summary_table(run.state, _title("Run", run), best.parameters))
+    OUT.print(archive_table(run.state, top, run.kernel))
     where = _shown(file) if file else f"kernelcast show {run.name} --source"
     OUT.print(f"best kernel: {where}", soft_wrap=True)
+
+
+def _title(what: str, run: Run) -> str:
+    """Return a title that says if the figures below it were not made here."""
+    return f"{what} {run.name}" if run.is_own else f"{what} {run.name}: {run.written}"
+
+
+def _trust(run: Run) -> None:
+    """Sign a run with the user's key, after saying what that means."""
+    ERR.print(
+        f"Run {run.name} was {run.written}. It is signed with your key now: kernelcast will run "
+        "its problem's code, and learn from its measurements, as if you had made them here.",
+        soft_wrap=True,
+    )
+    run.sign()
 
 
 def _best_file(opened: Store, run: str, kernel: Kernel) -> Path:
     """Return the file of a run's best kernel: beside the store, under the run's name."""
     folder = (opened.path or DEFAULT_STORE).parent
     name = re.sub(r"[^\w.=,:+-]", "-", run)
-    return folder / "best" / f"{name}.{SUFFIXES.get(kernel.language, 'txt')}"
+    return folder / "best" / f"{name}{ending_of(kernel.language)}"
 
 
 def _shown(path: Path) -> Path:
@@ -190,6 +207,7 @@ def _shown(path: Path) -> Path:
 @option("--out", "Write the best kernel here too.", ANY_PATH)
 @watch_options
 @store_option
+@trust_store_option
 @json_option
 def resume(
     run: str,
@@ -197,6 +215,7 @@ def resume(
     metrics: tuple[str, int] | None,
     traces: bool,
     store: str,
+    trust_store: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -208,11 +227,14 @@ def resume(
       kernelcast resume softmax-20261115-101500-1f2e --measurements 120
 
     RUN is a name, a unique beginning of one, or `latest`. Caps are totals for the run; those not
-    given stay as they were.
+    given stay as they were. A run that was not written here is refused without --trust-store.
     """
     check_writable(out, "--out")
     with Store.open(store, create=False) as opened:
-        live = Search.resume(opened, opened.find_run(run))
+        name = opened.find_run(run)
+        if trust_store:
+            _trust(opened.open_run(name))
+        live = Search.resume(opened, name)
         settings, _ = read_options(options)
         caps = read_budget(settings).model_dump(exclude_none=True)
         budget = live.state.budget.model_copy(update=caps)
@@ -231,20 +253,31 @@ def resume(
 
 @click.command("ls")
 @store_option
+@trust_store_option
 @json_option
-def list_runs(store: str, as_json: bool) -> None:
+def list_runs(store: str, trust_store: bool, as_json: bool) -> None:
     """List the runs of the store, the latest last: problem, best, what was spent, and state.
 
     \b
-    Example:
+    Examples:
       kernelcast ls
+      kernelcast ls --store copied.db --trust-store
     """
     rows: list[dict[str, Any]] = []
     if is_given("store") or Path(store).exists():
         with Store.open(store, create=False) as opened:
             runs = [opened.open_run(info.name) for info in opened.runs()]
+            for run in runs:
+                if trust_store and not run.is_own:
+                    _trust(run)
             rows = [
-                {"run": run.name, "state": _state_of(run), **_facts(run)}
+                {
+                    "run": run.name,
+                    "written_here": run.is_own,
+                    "written": run.written,
+                    "state": _state_of(run),
+                    **_facts(run),
+                }
                 for run in runs
                 if run.state.started is not None or run.state.tuning is not None
             ]
@@ -261,7 +294,7 @@ def list_runs(store: str, as_json: bool) -> None:
                 _best_cell(row["best"]),
                 str(row["measured"]),
                 f"{row['spent'].get('device_s', 0.0):.0f}",
-                row["state"].partition(":")[0],
+                row["state"].partition(":")[0] if row["written_here"] else row["written"],
             )
             for row in rows
         ]
@@ -312,6 +345,7 @@ def _state_of(run: Run) -> str:
 @option("--top", "Kernels of the archive to list.", POSITIVE, 10)
 @option("--figure", "Draw best-so-far to this PNG.", ANY_PATH)
 @store_option
+@trust_store_option
 @json_option
 def show(
     run: str,
@@ -320,6 +354,7 @@ def show(
     top: int,
     figure: Path | None,
     store: str,
+    trust_store: bool,
     as_json: bool,
 ) -> None:
     """Show where a RUN stands and what it found.
@@ -336,26 +371,34 @@ def show(
     check_writable(figure, "--figure")
     with Store.open(store, create=False) as opened:
         log = opened.open_run(opened.find_run(run))
+        if trust_store:
+            _trust(log)
         if log.state.tuning is not None:
             _show_tuning(log, as_json)
             return
         if log.state.started is None:
             raise SetupError(f"run {log.name} never began: start a new search")
-        chosen = opened.kernel(log.find_kernel(kernel or "best"))
+        chosen = log.kernel(log.find_kernel(kernel or "best"))
         if source:
+            if not log.is_own:
+                ERR.print(f"Run {log.name} was {log.written}.", soft_wrap=True)
             echo_source(chosen.source)
         elif kernel is None:
             _show_run(log, chosen, top, figure, as_json)
         elif as_json:
-            click.echo(json.dumps(KernelRecord.of(log, chosen.id).facts()))
+            facts = {"run": log.name, "written_here": log.is_own}
+            click.echo(json.dumps({**facts, **KernelRecord.of(log, chosen.id).facts()}))
         else:
+            if not log.is_own:
+                OUT.print(_title("Run", log))
             OUT.print(KernelRecord.of(log, chosen.id).table())
             OUT.print()
             OUT.print(chosen.source, soft_wrap=True)
 
 
 def _show_tuning(run: Run, as_json: bool) -> None:
-    facts = {"run": run.name, "state": _state_of(run), **_facts(run)}
+    state = _state_of(run)
+    facts = {"run": run.name, "written_here": run.is_own, "state": state, **_facts(run)}
     best = facts["best"]
     rows = [
         ("best time", _best_cell(best)),
@@ -364,19 +407,25 @@ def _show_tuning(run: Run, as_json: bool) -> None:
         ("measured", f"{facts['measured']} configurations"),
         ("state", facts["state"]),
     ]
-    Report(facts, [listing(f"Tuning {run.name}", rows)]).show(OUT, as_json=as_json)
+    Report(facts, [listing(_title("Tuning", run), rows)]).show(OUT, as_json=as_json)
 
 
 def _show_run(run: Run, best: Kernel, top: int, figure: Path | None, as_json: bool) -> None:
     file = _best_file(run.store, run.name, best)
     is_written = file.exists() and file.read_text() == best.source
     if figure is not None:
-        draw_best_so_far({run.name: [best_so_far(run)]}, figure, f"Best so far, {run.name}")
+        draw_best_so_far({run.name: [best_so_far(run)]}, figure, _title("Best so far,", run))
     _report(run, best, file if is_written else None, top, as_json)
     if as_json:
         return
     if (holder := run.holder()) is not None:
         OUT.print(f"running: {holder}")
+    elif not run.is_own:
+        OUT.print(
+            f"This run was {run.written}: its figures are not known to be true, and it is not "
+            f"resumed. If you trust it: kernelcast show {run.name} --trust-store",
+            soft_wrap=True,
+        )
     elif run.state.ended is None:
         OUT.print(f"unfinished: kernelcast resume {run.name}", soft_wrap=True)
     if figure is not None:

@@ -20,12 +20,12 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelcast.backends._cuda_device import probe
+from kernelcast.backends._opencl_device import INSTALL, opencl_devices
 from kernelcast.backends._preflight import settings
 from kernelcast.backends._proof import Proof, detect_sandbox, prove, required, what_would_raise
 from kernelcast.backends._sandbox import Sandbox
-from kernelcast.backends._toolchain import find_cuda_tool
+from kernelcast.backends._toolchain import NO_OBJDUMP, find_cuda_tool
 from kernelcast.backends.cpp import CppBackend
-from kernelcast.backends.opencl import INSTALL, opencl_devices
 from kernelcast.cli.common import OUT, json_option, option
 from kernelcast.devices import detect_cpu
 from kernelcast.errors import SetupError
@@ -180,8 +180,9 @@ def _confinement(proof: Proof) -> str:
     if proof.level == "S3":
         return "level S3, the highest of this version"
     advice = what_would_raise(proof)
-    if proof.level == "S0":
-        raise SetupError(f"level S0; kernels are run only with --allow-unsafe; {advice}")
+    if proof.level < "S2":
+        flag = "--allow-unsafe" if proof.level == "S0" else "--require S1"
+        raise SetupError(f"level {proof.level}; kernels are run only with {flag}; {advice}")
     return f"level {proof.level}; {advice}"
 
 
@@ -196,6 +197,8 @@ def _clocks() -> str:
 
 def _opencl(sandbox: Sandbox) -> str:
     if devices := opencl_devices(sandbox):
+        if any(device.is_pocl for device in devices) and not shutil.which("objdump"):
+            raise SetupError(NO_OBJDUMP)
         return ", ".join({device.platform_name: None for device in devices})
     if sandbox.mechanisms and opencl_devices(Sandbox(frozenset())):
         raise SetupError("not inside the sandbox here: use --allow-unsafe")

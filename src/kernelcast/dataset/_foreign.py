@@ -10,11 +10,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kernelcast.canonical import C_FAMILY
 from kernelcast.canonical import kernel_id as _uncached_id
 from kernelcast.dataset.keys import problem_family
 from kernelcast.dataset.rows import _MS, Row, _arrow
 from kernelcast.errors import SetupError, import_extra
+from kernelcast.languages import BUILT_IN
 
 _PYTHON_IMPORT = re.compile(r"^(?:import \w|from \w[\w.]* import )", re.M)
 
@@ -26,7 +26,8 @@ def _language(backend: str, source: str | None) -> str:
     """The language to read a source as: CUDA inside a Python module is Python."""
     if backend == "triton":
         return "triton"
-    if backend in C_FAMILY and not (source and _PYTHON_IMPORT.search(source)):
+    known = BUILT_IN.get(backend)
+    if known and known.family == "c" and not (source and _PYTHON_IMPORT.search(source)):
         return backend
     return "python"
 

@@ -17,6 +17,7 @@ from kernelcast.dataset._foreign import _is_plain_python
 from kernelcast.dataset.keys import configuration_id
 from kernelcast.dataset.rows import _MS, Rows, _compute, read_rows
 from kernelcast.errors import SetupError
+from kernelcast.languages import dialect
 from kernelcast.proposers.pool import PoolProposer
 from kernelcast.types import (
     CaseTiming,
@@ -109,7 +110,7 @@ def _recording(
 ) -> Recording:
     if not source:
         # A comment stands in for a source that was not published; no forecaster sees it.
-        mark = "#" if row["language"] in ("python", "triton") else "//"
+        mark = "//" if dialect(row["language"]).family == "c" else "#"
         source = f"{mark} the text of {row['problem']} was not published\n"
     return Recording.from_rows(
         entries,

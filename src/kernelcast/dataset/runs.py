@@ -22,7 +22,9 @@ def export_run(run: Run, *, licence: str = UNSTATED) -> Rows:
 
     Raises:
         SetupError: The run is a tuning, which knows no kernel's text.
+        StoreError: The run was not written here: rows teach forecasters.
     """
+    run.check_own()
     if run.state.tuning is not None:
         raise SetupError(
             f"run {run.name} is a tuning, of which no rows are made: read its times from "
@@ -56,7 +58,7 @@ def export_run(run: Run, *, licence: str = UNSTATED) -> Rows:
 
 def _measured_row(run: Run, started: RunStarted, event: Measured, number: int) -> Row:
     measurement, problem = event.measurement, started.problem
-    kernel = run.store.kernel(measurement.kernel_id)
+    kernel = run.kernel(measurement.kernel_id)
     timing, failure = measurement.timing, measurement.failure
     proposer = started.spec.components.get("proposer")
     details = {

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from kernelcast.canonical import C_FAMILY, canonical_parameters, kernel_id
+from kernelcast.canonical import canonical_parameters, kernel_id
 from kernelcast.dataset._foreign import _load_json, _log2_ratio, _seconds
 from kernelcast.dataset.keys import configuration_id, problem_family
 from kernelcast.dataset.rows import _MS, _NS, UNSTATED, Row, Rows, Status, _table_of
 from kernelcast.errors import SetupError
+from kernelcast.languages import dialect
 from kernelcast.types import FailureKind, Parameters, content_hash
 
 _CACHE_ERRORS = {
@@ -232,8 +233,7 @@ def _tuned_rows(
     file, problem, language = common["source_url"], common["problem"], common["language"]
     if not common["device"]:
         raise SetupError(f"{file} names no device: give it (--device)")
-    if language not in C_FAMILY | {"triton"}:
-        raise SetupError(f"no language {language!r}: use one of {sorted(C_FAMILY)} or triton")
+    dialect(language)  # raises for one that is unknown
     runtimes = {c["candidate_parameters"]: c["runtime_s"] for c in configurations}
     if len(runtimes) != len(configurations):
         keys = Counter(c["candidate_parameters"] for c in configurations)

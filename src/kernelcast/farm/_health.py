@@ -35,7 +35,7 @@ class Health:
         if MEMORY_ERROR in measurement.conditions:
             self.reason = MEMORY_ERROR
             return False
-        if self._latest.get(key) == noise and not self.reason:
+        if noise is None or (self._latest.get(key) == noise and not self.reason):
             return False
         self._latest[key] = noise
         usual = self._usual.setdefault(key, deque(maxlen=_CHECKS))
@@ -55,11 +55,14 @@ class Health:
 
 
 def disagree(first: Measurement, second: Measurement) -> bool:
-    """Return whether two measurements cannot both be true of one kernel."""
+    """Return whether two measurements cannot both be true of one kernel.
+
+    A noise that is not known excuses no difference.
+    """
     if first.timing is None or second.timing is None:
         failures = [m.failure for m in (first, second) if m.failure is not None]
         # A busy machine can cause a timeout.
         return len(failures) == 1 and failures[0].kind is not FailureKind.TIMEOUT
-    noise_log2 = max(first.noise_log2, second.noise_log2)
+    noise_log2 = max(first.noise_log2 or 0.0, second.noise_log2 or 0.0)
     apart = abs(first.timing.log2_speedup - second.timing.log2_speedup)
     return apart > _APART_LOG2 + 2.0 * noise_log2

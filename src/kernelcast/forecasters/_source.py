@@ -29,6 +29,7 @@ from kernelcast.canonical import as_kernel
 from kernelcast.canonical.lint import Fault, faults
 from kernelcast.distribution import Distribution
 from kernelcast.errors import SetupError
+from kernelcast.forecasters._boosted import plain_trees
 from kernelcast.forecasters._experience import Experience, Signs
 from kernelcast.forecasters._features import SearchHistory, SourceFeatures, candidate_digest
 from kernelcast.forecasters._pool import Pool
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 _FORMAT = 4
+_MOST_BYTES = 64 << 20
 SHIPPED = "model.json.zst"
 
 # The edges of the tie band are those of the default bins, so that no bin cuts through a class.
@@ -57,6 +59,7 @@ CLASS_EDGES = (
     *(0.14, math.log2(1.41), 1.0, 2.0),
 )
 GROUP_OF_CLASS = np.repeat([0, 1, 2], (5, 3, 5))  # slower, tie, faster
+_CLASSES = len(CLASS_EDGES) + 1
 _TIE_FROM, _TIE_TO = CLASS_EDGES[4], CLASS_EDGES[7]
 _SURE = 0.97  # least P(failure) of a text that no interpreter takes
 
@@ -113,11 +116,19 @@ class SourceModel:
         if path is None:
             return cls._shipped()
         try:
-            return cls._decode(path.read_bytes())
+            with path.open("rb") as file:
+                model = cls._decode(file.read(_MOST_BYTES))
+            model._check()
         except OSError as error:
             raise SetupError(
                 f"no source model at {path}: train one with `kernelcast train`"
             ) from error
+        except ValueError as error:
+            raise SetupError(
+                f"{path} is not a source model of this version: {error}; train one with "
+                "`kernelcast train`"
+            ) from error
+        return model
 
     @classmethod
     @lru_cache(maxsize=1)
@@ -131,15 +142,32 @@ class SourceModel:
 
     @classmethod
     def _decode(cls, data: bytes) -> Self:
+        """Read a model; a `ValueError` says why it is none."""
         try:
-            plain = json.loads(zstandard.ZstdDecompressor().decompress(data))
+            with zstandard.ZstdDecompressor(max_window_size=_MOST_BYTES).stream_reader(
+                data
+            ) as file:
+                text = file.read(_MOST_BYTES)
+            plain = json.loads(text)
             if plain["header"]["format"] != _FORMAT:
-                raise ValueError(f"its format is {plain['header']['format']}, not {_FORMAT}")
-            return cls(Header.model_validate(plain["header"]), dict(plain["trees"]))
-        except (ValueError, KeyError, TypeError, zstandard.ZstdError) as error:
-            raise SetupError(
-                f"not a source model of this version: {error}; train one with `kernelcast train`"
-            ) from error
+                raise ValueError(f"its format is {plain['header']['format']!r:.40}, not {_FORMAT}")
+            trees = {str(name): str(words) for name, words in plain["trees"].items()}
+            return cls(Header.model_validate(plain["header"]), trees)
+        except (KeyError, TypeError, AttributeError, RecursionError, zstandard.ZstdError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+
+    def _check(self) -> None:
+        """Raise a `ValueError` if parts of the model do not go together."""
+        header = self.header
+        tables = (header.knots, header.class_shares, *header.share_below)
+        lengths = [len(header.knots), _CLASSES, *[len(header.knots)] * _CLASSES]
+        if list(map(len, tables)) != lengths or not np.isfinite(np.concatenate(tables)).all():
+            raise ValueError("its tables are not of finite numbers, one for each class and knot")
+        if not np.all(np.diff(header.knots) > 0) or min(header.class_shares) <= 0:
+            raise ValueError("its knots do not rise, or a class has no share")
+        if not {"density", "failure"} <= set(self.trees) <= {"density", "failure", "order"}:
+            raise ValueError("its trees are not those of density, failure and order")
+        self._texts  # noqa: B018
 
     def save(self, path: Path) -> None:
         """Write one compressed file of JSON; nothing in it is ever executed."""
@@ -158,7 +186,20 @@ class SourceModel:
         # Slow to import, and needed only where sources are forecast.
         import lightgbm
 
-        return {name: lightgbm.Booster(model_str=text) for name, text in self.trees.items()}
+        return {name: lightgbm.Booster(model_str=text) for name, text in self._texts.items()}
+
+    @cached_property
+    def _texts(self) -> Mapping[str, str]:
+        """The trees as LightGBM is given them: checked, and without anything else."""
+        whole, of_pools = len(self.features.columns), len(Pool.columns(self.features))
+        return {
+            name: plain_trees(
+                text,
+                of_pools if name == "order" else whole,
+                _CLASSES if name == "density" else 1,
+            )
+            for name, text in self.trees.items()
+        }
 
     def _scores(self, name: str, rows: Floats) -> Floats:
         return np.asarray(self._boosters[name].predict(rows, num_threads=1, raw_score=True))

@@ -23,9 +23,10 @@ from string import Template, ascii_uppercase
 from typing import Any, Literal, get_args
 
 from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
-from kernelcast.canonical import C_FAMILY, canonical_source
+from kernelcast.canonical import canonical_source
 from kernelcast.distribution import Distribution
 from kernelcast.errors import SetupError
+from kernelcast.languages import dialect
 from kernelcast.llm import (
     Answer,
     Client,
@@ -245,7 +246,7 @@ class LlmForecaster:
 
 def _shown(kernel: Kernel, entry: str) -> str:
     source = kernel.source
-    if kernel.language in C_FAMILY:
+    if dialect(kernel.language).family == "c":
         # A recorded configuration is a template and the values that a tuner gave the compiler.
         values = [f"#define {name} {value}\n" for name, value in (kernel.parameters or {}).items()]
         source = "".join(define for define in values if define not in source) + source

@@ -195,7 +195,7 @@ def run_plan(
                 run(search, Budget(measurements=plan.measurements), title)
                 if search.state.ended == INTERRUPTED:
                     return Comparison(plan, tuple(outcomes))
-            outcomes.append(Outcome.of(arm, seed, store.open_run(name)))
+            outcomes.append(Outcome.of(arm, seed, _opened(store, name)))
     return Comparison(plan, tuple(outcomes))
 
 
@@ -204,7 +204,7 @@ def _known(plan: Plan, farm: Farm, store: Store, seed: int) -> dict[tuple[str, s
     known: dict[tuple[str, str], Measurement] = {}
     for arm in plan.arms:
         for name in _attempts(store, plan.run_name(arm, seed, farm)):
-            for event in store.open_run(name).events("measured"):
+            for event in _opened(store, name).events("measured"):
                 assert isinstance(event, Measured)
                 known.setdefault((event.purpose, event.measurement.kernel_id), event.measurement)
     return known
@@ -214,9 +214,16 @@ def _next_run(store: Store, base: str) -> tuple[str, bool]:
     """Return the name of the complete run and True, or the name for a new run and False."""
     attempts = _attempts(store, base)
     for name in attempts:
-        if store.open_run(name).state.ended not in (None, INTERRUPTED):
+        if _opened(store, name).state.ended not in (None, INTERRUPTED):
             return name, True
     return (f"{base}-{len(attempts) + 1}" if attempts else base), False
+
+
+def _opened(store: Store, name: str) -> Run:
+    """Return a run that was written here: others are neither compared nor repeated."""
+    run = store.open_run(name)
+    run.check_own()
+    return run
 
 
 def _attempts(store: Store, base: str) -> list[str]:

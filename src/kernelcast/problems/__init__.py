@@ -11,18 +11,18 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from kernelcast.errors import ProblemError
+from kernelcast.errors import ProblemError, UnknownComponent
 from kernelcast.expression import evaluate
+from kernelcast.languages import dialect, names
 from kernelcast.types import Argument, Case, Language, Problem, Template
 
 _BUNDLED = Path(__file__).with_name("bundled")
-SUFFIXES = {"cpp": "cpp", "opencl": "cl", "cuda": "cu", "hip": "hip", "triton": "py"}
 
 
 def bundled_problems() -> list[str]:
@@ -51,17 +51,20 @@ def load_problem(name_or_path: str | Path, *, language: Language | None = None) 
             )
     toml = folder / "problem.toml"
     fields = _read_toml(toml)
-    suffix = SUFFIXES.get(str(fields.get("language")))
-    if suffix is None:
-        raise ProblemError(f"{toml}: set language to one of {', '.join(sorted(SUFFIXES))}")
+    ending = _seed_ending(str(fields.get("language")))
+    if ending is None:
+        raise ProblemError(
+            f"{toml}: set language to one of {', '.join(filter(_seed_ending, names()))}; a package "
+            "adds another by an entry point in the group kernelcast (docs/how-to/own-backend.md)"
+        )
     cases, work = (_table(fields, name, toml) for name in ("cases", "work"))
     fields["oracle_source"] = _read(folder / "reference.py")
     if language in (None, fields["language"]):
-        fields["template"] = _load_template(folder, suffix)
+        fields["template"] = _load_template(folder, ending)
     else:
-        suffix = _suffix_of_seed(folder, str(language))
+        ending = _ending_of_seed(folder, str(language))
         fields["language"] = language
-    fields["seed_source"] = _read(folder / f"seed.{suffix}")
+    fields["seed_source"] = _read(folder / f"seed{ending}")
     with _complaints(str(toml)):
         fields["cases"] = [{"name": name, **case} for name, case in cases.items()]
         problem = Problem(**fields, **work)
@@ -73,18 +76,27 @@ def load_problem(name_or_path: str | Path, *, language: Language | None = None) 
     return problem
 
 
-def _suffix_of_seed(folder: Path, language: str) -> str:
-    written = [name for name, suffix in SUFFIXES.items() if (folder / f"seed.{suffix}").exists()]
-    if language in written:
-        return SUFFIXES[language]
-    advice = f"; add seed.{SUFFIXES[language]}" if language in SUFFIXES else ""
+def _seed_ending(language: Language) -> str | None:
+    """The ending of a seed in a language; None if there is none, or no such language."""
+    with suppress(UnknownComponent):  # the caller says which there are
+        return next(iter(dialect(language).endings), None)
+    return None
+
+
+def _ending_of_seed(folder: Path, language: str) -> str:
+    ending = _seed_ending(language)
+    if ending is not None and (folder / f"seed{ending}").exists():
+        return ending
+    known = ((name, _seed_ending(name)) for name in names())
+    written = [name for name, ending in known if ending and (folder / f"seed{ending}").exists()]
+    advice = f"; add seed{ending}" if ending else ""
     raise ProblemError(
         f"{folder} has no seed in {language}, only in {', '.join(sorted(written))}{advice}"
     )
 
 
-def _load_template(folder: Path, suffix: str) -> Template | None:
-    source, toml = folder / f"template.{suffix}", folder / "template.toml"
+def _load_template(folder: Path, ending: str) -> Template | None:
+    source, toml = folder / f"template{ending}", folder / "template.toml"
     if not source.exists() and not toml.exists():
         return None
     text, fields = _read(source), _read_toml(toml)
@@ -107,6 +119,13 @@ def _check_signature(problem: Problem, toml: Path) -> None:
         raise ProblemError(f"{toml}: `kernel` is a keyword of OpenCL C; name the entry otherwise")
     if "\n" in problem.name:
         raise ProblemError(f"{toml}: name must be one line; shorten it")
+    for argument in problem.arguments:
+        holds_numbers = argument.role == "input" and argument.dtype.startswith("float")
+        if argument.special and not (holds_numbers and argument.fill.kind != "integers"):
+            raise ProblemError(
+                f"{toml}: {argument.name} cannot hold special values, only inputs of "
+                "floating-point numbers can; delete its `special`"
+            )
     if missing := {"input", "output"} - {argument.role for argument in problem.arguments}:
         raise ProblemError(f"{toml}: add an argument with role = {missing.pop()!r}")
     if not problem.timed_cases:
@@ -115,6 +134,8 @@ def _check_signature(problem: Problem, toml: Path) -> None:
 
 def _check_case(problem: Problem, case: Case, where: str) -> None:
     _check_dimensions(problem, case.dimensions, where)
+    if case.special:
+        raise ProblemError(f"{where}: state `special` in [[arguments]], not in a case")
     positive = [("[work] flops", problem.flops), ("[work] bytes", problem.bytes)]
     for argument in problem.arguments:
         positive += [(f"shape of {argument.name}", expression) for expression in argument.shape]
@@ -167,6 +188,8 @@ def _check_reference(problem: Problem, path: Path) -> None:
         tree = ast.parse(problem.oracle_source, str(path))
     except SyntaxError as error:
         raise ProblemError(f"{path}:{error.lineno}: {error.msg}") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ProblemError(f"{path}: it is no Python: {error}") from error
     inputs = [argument.name for argument in problem.arguments if argument.role == "input"]
     wanted = f"def reference({', '.join(inputs)}, *, {', '.join(problem.dimensions)})"
     for node in tree.body:

@@ -28,10 +28,12 @@ from kernelcast.llm import (
     problem_text,
 )
 from kernelcast.types import (
+    SPECIAL_WORDS,
     Attempt,
     Claim,
     Kernel,
     Move,
+    Problem,
     ProposalRequest,
     Proposals,
     Resource,
@@ -141,6 +143,7 @@ class LlmProposer:
             problem=problem_text(request.problem),
             atol=request.problem.tolerance.atol,
             rtol=request.problem.tolerance.rtol,
+            special=_special_text(request.problem),
             device=device_text(request.device),
             parent=request.parent.source.strip(),
             result=_result_text(request),
@@ -226,6 +229,16 @@ def _result_text(request: ProposalRequest) -> str:
         f"{request.parent_runtime_s * 1e3:.4g} ms (geometric mean of the timed cases), "
         f"{_speed_text(request.parent_log2_speedup)} ({origin})"
     )
+
+
+def _special_text(problem: Problem) -> str:
+    held = [
+        f"{array.name}: {', '.join(SPECIAL_WORDS[special] for special in array.special)}"
+        for array in problem.arguments
+        if array.special
+    ]
+    rule = "\nInputs may hold special values, which count like in IEEE arithmetic: "
+    return rule + "; ".join(held) if held else ""
 
 
 def _speed_text(log2_speedup: float) -> str:

@@ -43,7 +43,7 @@ class KernelRecord:
                 case Measured() if event.measurement.kernel_id == kernel_id:
                     measurements.append(event)
         return cls(
-            run.store.kernel(kernel_id), proposed, evidence, forecast, decision, tuple(measurements)
+            run.kernel(kernel_id), proposed, evidence, forecast, decision, tuple(measurements)
         )
 
     def facts(self) -> dict[str, Any]:

@@ -464,7 +464,7 @@ class BackendContract:
     `NoDevice`.
     """
 
-    tie_log2: float = 0.3  # largest log2 speedup of the reference against itself, if busy
+    tie_log2: float = 0.3  # how far from 0 the reference's log2 speedup over itself may be
 
     def make(self) -> Backend:
         """Return the backend under test; each test closes the one it made."""
@@ -495,8 +495,12 @@ class BackendContract:
             return
         timing = measurement.timing
         assert timing is not None, f"the seed kernel fails: {measurement.failure}"
-        assert abs(timing.log2_speedup) <= self.tie_log2, f"2^{timing.log2_speedup} of itself"
         assert timing.low <= timing.log2_speedup <= timing.high
+        # What a starved machine leaves unresolved has a wide interval, which holds the truth.
+        low = high = timing.log2_speedup
+        if not timing.resolved:
+            low, high = timing.low, timing.high
+        assert low - self.tie_log2 <= 0.0 <= high + self.tie_log2, f"2^{low} to 2^{high} of itself"
         assert timing.runtime_s > 0.0
         assert timing.reference_runtime_s > 0.0
         names = [case.name for case in self.problem().timed_cases]

@@ -120,6 +120,7 @@ class SyntheticBackend:
             toolchain=self.toolchain,
             timing=timing,
             failure=failure,
+            noise_log2=0.0,
             device_s=0.01,
             effort=effort,
             protocol=types.TIMING_PROTOCOL,

@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -31,14 +31,15 @@ from kernelcast import cache
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import Child
 from kernelcast.backends._emulation import NOT_FINISHED
-from kernelcast.backends._inputs import FreshInputs, hidden_cases
+from kernelcast.backends._inputs import HIDDEN, FreshInputs, hidden_cases, varied_cases
 from kernelcast.backends._match import MachineBusy, Match
+from kernelcast.backends._oracle import Oracle, Oracles
 from kernelcast.backends._preflight import Watch
 from kernelcast.backends._proof import admit, detect_sandbox
 from kernelcast.backends._sandbox import Level
 from kernelcast.backends._timing import PRECISION, noise_floor
 from kernelcast.backends._toolchain import STOPPED, ToolRun
-from kernelcast.backends._verify import KnownAnswer, Oracle, lint, oracle
+from kernelcast.backends._verify import KnownAnswer, lint
 from kernelcast.canonical import kernel_id
 from kernelcast.devices import roofline_s
 from kernelcast.errors import ProblemError, SetupError
@@ -62,6 +63,9 @@ from kernelcast.types import (
 
 _EVIDENCE = "evidence"
 _KEPT_BUILDS = 256
+_KEPT_BYTES = 1 << 30
+_MOST_BUILD_BYTES = 256 << 20
+_MOST_SOURCE_CHARACTERS = 1 << 18
 _KEPT_PROBLEMS = 4
 _SHORTEST_CAP_S = 2.0
 _NOISE_LASTS_S = 30 * 60.0
@@ -88,6 +92,23 @@ class Build(Generic[P]):
     """The text that the emulator reads, if the compiler made one."""
 
 
+def too_long(source: str) -> Failure | None:
+    """The failure of a source that is too long to be a kernel."""
+    if len(source) <= _MOST_SOURCE_CHARACTERS:
+        return None
+    message = f"the source has {len(source):,} characters; {_MOST_SOURCE_CHARACTERS:,} is the most"
+    return Failure(kind=FailureKind.COMPILE_ERROR, message=message)
+
+
+def _folder_bytes(folder: Path) -> int:
+    """What the files take on the disk; a file that is sparse takes less than its length."""
+    size = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # removed in the meantime
+            size += 512 * path.lstat().st_blocks
+    return size
+
+
 def _is_lasting(evidence: Evidence) -> bool:
     """Return False if something was stopped for the time that it took."""
     failure = evidence.failure.message if evidence.failure else ""
@@ -105,9 +126,9 @@ class _ProblemData:
     none in a final.
     """
 
-    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
+    def __init__(self, problem: Problem, oracle: Oracle, rng: np.random.Generator) -> None:
         self.problem = problem
-        self._oracle: Oracle = oracle(problem)
+        self._oracle = oracle
         lint(problem, self._oracle, rng)
         self._answers: dict[str, tuple[KnownAnswer, int]] = {}
         self.fresh = {case.name: FreshInputs(problem, case, rng) for case in problem.timed_cases}
@@ -115,8 +136,8 @@ class _ProblemData:
     def answers(
         self, cases: Sequence[Case], rng: np.random.Generator, *, reuse: bool
     ) -> list[KnownAnswer]:
-        """One a case, drawn in threads: NumPy releases the lock on large arrays."""
-        shared = {case.name for case in self.problem.cases} if reuse else set()
+        """One a case, drawn in threads: while one waits for the oracle, the other draws inputs."""
+        shared = {case.name for case in cases if not case.name.startswith(HIDDEN)} if reuse else {}
 
         def draw(case: Case, rng: np.random.Generator) -> KnownAnswer:
             nothing = None, _MOST_USES
@@ -134,9 +155,20 @@ class _ProblemData:
 class MeasuringBackend(ABC, Generic[P]):
     """A backend without its language. Safe to use from several threads.
 
-    Kernels and their compilers are confined, to the level `require` at least. Where nothing
-    confines them (S0), `allow_unsafe` is required. `level` is the level that was proven.
-    `device_cap_s` bounds how long one measurement may hold the device; `quote` states it.
+    A language's backend states `name` and `languages`, and implements `compile` and `start`. It may
+    also override `start_ahead`, `specialised`, `require_device` and `programs`. What is compiled
+    and started runs in `sandbox`; `directory` is removed by `close`.
+
+    Args:
+        device: The device that kernels run on.
+        toolchain: Compiler, version and options: all beside the source that a time depends on.
+        compile_timeout_s: Time limit of the compiler.
+        device_cap_s: How long one measurement may hold the device; `quote` states it.
+        require: The least level of confinement of kernels and compilers. `level` is what was
+            proven; below S2, `require` or `allow_unsafe` must allow it.
+        allow_unsafe: Measure without a sandbox.
+        build_dir: Where builds are kept; the system's temporary folder by default.
+        flush_bytes: Memory to stream through before each request.
     """
 
     name: str
@@ -147,52 +179,57 @@ class MeasuringBackend(ABC, Generic[P]):
         self,
         device: Device,
         toolchain: str,
-        compile_timeout_s: float,
-        device_cap_s: float,
-        require: Level | None,
+        compile_timeout_s: float = 30.0,
+        device_cap_s: float = 10.0,
+        require: Level | None = None,
         *,
-        allow_unsafe: bool,
+        allow_unsafe: bool = False,
         build_dir: str | Path | None = None,
         flush_bytes: int = 0,
     ) -> None:
         if device_cap_s < _SHORTEST_CAP_S:
             raise SetupError(f"device_cap_s is {device_cap_s}: a measurement needs at least 2 s")
-        self._sandbox = detect_sandbox()
-        self.level: Level = admit(self._sandbox, require, allow_unsafe=allow_unsafe)
+        self.sandbox = detect_sandbox()
+        self.level: Level = admit(self.sandbox, require, allow_unsafe=allow_unsafe)
         self.device = device
         self.toolchain = toolchain
-        self._compile_timeout_s = compile_timeout_s
-        self._device_cap_s = device_cap_s
+        self.compile_timeout_s = compile_timeout_s
+        self.device_cap_s = device_cap_s
         self._flush_bytes = flush_bytes
         self._time_factor = 1
-        self._directory = Path(tempfile.mkdtemp(prefix=f"kernelcast-{self.name}-", dir=build_dir))
+        self.directory = Path(tempfile.mkdtemp(prefix=f"kernelcast-{self.name}-", dir=build_dir))
         self._lock = threading.Lock()
         self._recalled = False  # a kernel of the cache that compiles
         self._builds: OrderedDict[str, tuple[Build[P], Path]] = OrderedDict()
         self._noise: dict[str, tuple[float, float]] = {}  # log2, and when it was measured
+        self._oracles = Oracles(self.sandbox)
         self._problems: OrderedDict[str, _ProblemData] = OrderedDict()
-        self._finalizer = weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
+        self._finalizer = weakref.finalize(self, shutil.rmtree, self.directory, ignore_errors=True)
 
     @abstractmethod
-    def _compile(self, problem: Problem, case: Case | None, source: str, folder: Path) -> Build[P]:
-        """Compile for a case in this folder, which is kept as long as the build."""
+    def compile(self, problem: Problem, case: Case | None, source: str, folder: Path) -> Build[P]:
+        """Compile a source for a case, by `run_tool`, in a folder that is kept with the build.
+
+        A source that does not compile is a `Build` whose `evidence` has a failure.
+        """
 
     @abstractmethod
-    def _start(self, arena: Arena, programs: Mapping[str, P]) -> Child:
-        """Start a process that has loaded these programs, by case."""
+    def start(self, arena: Arena, programs: Mapping[str, P]) -> Child:
+        """Start a confined process that loads these programs, one a case."""
 
-    def _start_ahead(self, _problem: Problem) -> None:
+    def start_ahead(self, problem: Problem) -> None:
         """Start in the background what the next measurement of this problem needs."""
 
-    def _specialised(self, _problem: Problem, _case: Case | None) -> str:
-        """What a build for this case depends on beside the source."""
+    def specialised(self, problem: Problem, case: Case | None) -> str:  # noqa: ARG002
+        """What a build depends on beside the source; one build serves all cases by default."""
         return ""
 
-    def _require_device(self) -> None:
+    def require_device(self) -> None:
         """Raise `NoDevice` where nothing can be launched."""
 
     def close(self) -> None:
-        """Remove what was built; also done at exit."""
+        """Remove what was built, and end the oracles; also done at exit."""
+        self._oracles.close()
         self._finalizer()
 
     def quote(self, problem: Problem) -> Spend:
@@ -203,8 +240,8 @@ class MeasuringBackend(ABC, Generic[P]):
             NoDevice: No device here can run its kernels.
         """
         self._require_language(problem)
-        self._require_device()
-        return {Resource.MEASUREMENTS: 1.0, Resource.DEVICE_S: self._device_cap_s}
+        self.require_device()
+        return {Resource.MEASUREMENTS: 1.0, Resource.DEVICE_S: self.device_cap_s}
 
     def inspect(self, problem: Problem, kernel: Kernel) -> Evidence:
         """Compile only. The build is kept, so that measuring later does not compile again.
@@ -253,7 +290,7 @@ class MeasuringBackend(ABC, Generic[P]):
                 self.name,
                 self.toolchain,
                 self.device.model_dump_json(),
-                f"{self._compile_timeout_s:g}",
+                f"{self.compile_timeout_s:g}",
                 str(shutil.which("objdump")),
             )
         )
@@ -281,9 +318,9 @@ class MeasuringBackend(ABC, Generic[P]):
             toolchain=self.toolchain,
             timing=outcome if isinstance(outcome, Timing) else None,
             failure=outcome if isinstance(outcome, Failure) else None,
-            noise_log2=self._noise.get(problem.id, (0.0, 0.0))[0],
+            noise_log2=self._noise.get(problem.id, (None,))[0],
             # The ledger reserved no more. Only a busy machine can take longer.
-            device_s=min(device_s, self._device_cap_s),
+            device_s=min(device_s, self.device_cap_s),
             sandbox=self.level,
             effort=effort,
             protocol=TIMING_PROTOCOL,
@@ -294,15 +331,15 @@ class MeasuringBackend(ABC, Generic[P]):
         self, problem: Problem, kernel: Kernel, rng: np.random.Generator, effort: Effort
     ) -> tuple[Timing | Failure, float]:
         """The outcome of a measurement, and its device seconds."""
-        built = self._built(problem, problem.cases, kernel.source)
+        built = self.programs(problem, problem.cases, kernel.source)
         if isinstance(built, Failure):
             return built, 0.0
-        self._require_device()
+        self.require_device()
         is_reference = kernel.id == kernel_id(problem.seed_source, problem.language)
         spent_s = 0.0
         if not is_reference and self._noise_is_old(problem):
             spent_s = self._renew_noise(problem, rng)
-        cap_s = self._device_cap_s - spent_s
+        cap_s = self.device_cap_s - spent_s
         tries = _REFERENCE_TRIES if is_reference else _TRIES
         try:
             outcome, device_s = self._contest(problem, kernel.source, rng, effort, cap_s, tries)
@@ -323,10 +360,10 @@ class MeasuringBackend(ABC, Generic[P]):
                 f"`device_cap_s = {3 * cap_s:g}` under [backend] in search.toml and run "
                 "`kernelcast search --config search.toml`"
             )
-        self._start_ahead(problem)
+        self.start_ahead(problem)
         return outcome, spent_s + device_s
 
-    def _evidence(
+    def evidence(
         self,
         problem: Problem,
         run: ToolRun,
@@ -335,7 +372,15 @@ class MeasuringBackend(ABC, Generic[P]):
         code: tuple[int, Mapping[str, int]] = (0, {}),
         **facts: Any,
     ) -> Evidence:
-        """Evidence without a kernel id; `facts` are further fields of it."""
+        """The evidence of running a compiler.
+
+        Args:
+            problem: The problem that the source solves.
+            run: The run of the compiler.
+            failure: Why the kernel cannot be measured.
+            code: Bytes of code and instructions by kind, for example by `native_mix`.
+            facts: Further fields of `Evidence`.
+        """
         return Evidence(
             kernel_id="",
             toolchain=self.toolchain,
@@ -350,19 +395,35 @@ class MeasuringBackend(ABC, Generic[P]):
     def _build(self, problem: Problem, case: Case | None, source: str) -> Build[P]:
         """Compile, or return the build that is kept."""
         self._require_language(problem)
-        key = content_hash(f"{problem.id}\0{self._specialised(problem, case)}\0{source}")
+        if fault := too_long(source):
+            return Build(self.evidence(problem, ToolRun(0, "", 0.0), failure=fault))
+        key = content_hash(f"{problem.id}\0{self.specialised(problem, case)}\0{source}")
         with self._lock:
             if key in self._builds:
                 self._builds.move_to_end(key)
                 return self._builds[key][0]
-        folder = Path(tempfile.mkdtemp(dir=self._directory))
-        build = self._compile(problem, case, source, folder)
+        folder = Path(tempfile.mkdtemp(dir=self.directory))
+        build = self.compile(problem, case, source, folder)
+        if (size := _folder_bytes(folder)) > _MOST_BUILD_BYTES:
+            shutil.rmtree(folder, ignore_errors=True)
+            message = f"compiling leaves {size >> 20} MB; {_MOST_BUILD_BYTES >> 20} MB is the most"
+            fault = Failure(kind=FailureKind.COMPILE_ERROR, message=message)
+            build = Build(self.evidence(problem, ToolRun(0, "", 0.0), failure=fault))
         with self._lock:
             self._builds[key] = build, folder
-            if len(self._builds) > _KEPT_BUILDS:
-                _, (_, oldest) = self._builds.popitem(last=False)
-                shutil.rmtree(oldest, ignore_errors=True)
+            self._discard_builds()
         return build
+
+    def _discard_builds(self) -> None:
+        """Remove the builds that were not used for longest, but never the last one."""
+        sizes = [_folder_bytes(folder) for _, folder in self._builds.values()]
+        total = sum(sizes)
+        for size in sizes[:-1]:
+            if len(self._builds) <= _KEPT_BUILDS and total <= _KEPT_BYTES:
+                return
+            total -= size
+            _, (_, oldest) = self._builds.popitem(last=False)
+            shutil.rmtree(oldest, ignore_errors=True)
 
     def _require_language(self, problem: Problem) -> None:
         if problem.language not in self.languages:
@@ -371,7 +432,7 @@ class MeasuringBackend(ABC, Generic[P]):
                 f"{' and '.join(self.languages)}: name another one with --backend"
             )
 
-    def _built(
+    def programs(
         self, problem: Problem, cases: Sequence[Case], source: str
     ) -> dict[str, P] | Failure:
         """The programs by case, or why there is none for one of them."""
@@ -381,7 +442,7 @@ class MeasuringBackend(ABC, Generic[P]):
             if build.evidence.failure is not None:
                 return build.evidence.failure
             if build.program is None:
-                self._require_device()
+                self.require_device()
                 return Failure(kind=FailureKind.COMPILE_ERROR, message="it cannot be launched")
             programs[case.name] = build.program
         return programs
@@ -403,27 +464,30 @@ class MeasuringBackend(ABC, Generic[P]):
         """
         data = self._data(problem, rng)
         largest = Arena.of(problem).size
-        arena = Arena.of(problem, hidden_cases(problem, _HIDDEN[effort], largest, rng))
+        hidden = hidden_cases(problem, _HIDDEN[effort], largest, rng)
+        varied = varied_cases(problem, rng)
+        arena = Arena.of(problem, [*hidden, *varied])
         cases = list(arena.cases.values())
-        reference = self._built(problem, cases, problem.seed_source)
+        reference = self.programs(problem, cases, problem.seed_source)
         if isinstance(reference, Failure):
             raise ProblemError(
                 f"the seed kernel of {problem.name} does not compile:\n{reference.message}"
             )
-        candidate = self._built(problem, cases, source)
+        candidate = self.programs(problem, cases, source)
         if isinstance(candidate, Failure):
             return candidate, 0.0
 
         @contextmanager
         def start() -> Iterator[tuple[Child, Child]]:
             # Both processes are new: one that has served before is faster by half a percent.
-            with self._start(arena, candidate) as ours, self._start(arena, reference) as theirs:
+            with self.start(arena, candidate) as ours, self.start(arena, reference) as theirs:
                 yield ours, theirs
 
         match = Match(
             arena=arena,
             start=start,
             draw=lambda: (data.answers(cases, rng, reuse=effort != "final"), data.fresh),
+            surprises={case.name for case in varied},
             rng=rng,
             precision=PRECISION[effort],
             device=self.device,
@@ -445,7 +509,7 @@ class MeasuringBackend(ABC, Generic[P]):
             if problem.id in self._problems:
                 self._problems.move_to_end(problem.id)
                 return self._problems[problem.id]
-        data = _ProblemData(problem, rng)
+        data = _ProblemData(problem, self._oracles.of(problem), rng)
         with self._lock:
             self._problems[problem.id] = data
             if len(self._problems) > _KEPT_PROBLEMS:
@@ -461,7 +525,7 @@ class MeasuringBackend(ABC, Generic[P]):
 
         If that fails, the last floor or a cautious one is used for five minutes.
         """
-        cap_s = _NOISE_SHARE * self._device_cap_s
+        cap_s = _NOISE_SHARE * self.device_cap_s
         try:
             outcome, spent_s = self._contest(problem, problem.seed_source, rng, "screening", cap_s)
         except MachineBusy as busy:

@@ -14,14 +14,15 @@ from typing import Any
 
 import pytest
 
-from kernelcast.backends import _backend, _preflight
+from kernelcast.backends import _preflight, base
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import Child
+from kernelcast.backends._library import LibraryChild
 from kernelcast.backends._match import Envelope, MachineBusy, Match
 from kernelcast.backends._timing import PRECISION, Precision
 from kernelcast.backends._verify import KnownAnswer
-from kernelcast.backends.cpp import CppBackend, CppChild
-from kernelcast.canonical import kernel_id
+from kernelcast.backends.cpp import CppBackend
+from kernelcast.canonical import as_kernel, kernel_id
 from kernelcast.devices import detect_cpu
 from kernelcast.errors import ProblemError, SetupError
 from kernelcast.types import (
@@ -62,8 +63,8 @@ class Witness(CppBackend):
         self.started: list[Child] = []
         self.doomed: set[int] = set()
 
-    def _start(self, arena: Arena, programs: Mapping[str, Path]) -> Child:
-        child = super()._start(arena, programs)
+    def start(self, arena: Arena, programs: Mapping[str, Path]) -> Child:
+        child = super().start(arena, programs)
         self.started.append(child)
         if len(self.started) - 1 in self.doomed:
             child.load(10.0)
@@ -97,16 +98,17 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
         precision: Precision,
         device: Device,
         flush_bytes: int = 0,
+        surprises: Sequence[KnownAnswer] = (),
     ) -> Timing | Failure:
         seen.answers.append(list(answers))
         seen.precisions.append(precision)
         began = time.perf_counter()
-        outcome = measure(self, answers, precision, device, flush_bytes)
+        outcome = measure(self, answers, precision, device, flush_bytes, surprises)
         seen.seconds.append(time.perf_counter() - began)
         return outcome
 
     monkeypatch.setattr(Envelope, "measure", noted)
-    monkeypatch.setattr(_backend, "PRECISION", AT_ONCE)
+    monkeypatch.setattr(base, "PRECISION", AT_ONCE)
     return seen
 
 
@@ -132,7 +134,7 @@ def test_an_unknown_noise_floor_is_measured_first(
 ) -> None:
     first = measured(backend, problem)
     assert len(seen.answers) == 2
-    assert first.noise_log2 > 0.0
+    assert (first.noise_log2 or 0.0) > 0.0
     assert sum(seen.seconds) <= first.device_s <= backend.quote(problem)[Resource.DEVICE_S]
     second = measured(backend, problem)
     assert len(seen.answers) == 3
@@ -169,7 +171,7 @@ def test_what_does_not_compile_costs_no_device_time(
     measurement = measured(backend, problem, "this is no program")
     assert measurement.failure is not None
     assert measurement.failure.kind is FailureKind.COMPILE_ERROR
-    assert (measurement.device_s, measurement.noise_log2) == (0.0, 0.0)
+    assert (measurement.device_s, measurement.noise_log2) == (0.0, None)
     assert seen.answers == []
     assert backend.started == []
 
@@ -226,7 +228,7 @@ def test_the_machine_and_the_sandbox_are_part_of_the_measurement(
 def test_a_sample_serves_a_few_screenings_and_no_final(
     backend: Witness, problem: Problem, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_backend, "_MOST_USES", 2)
+    monkeypatch.setattr(base, "_MOST_USES", 2)
     for _ in range(3):
         measured(backend, problem)  # the first measures the noise as well: four contests
     drawn = seen.drawn("main")
@@ -261,6 +263,15 @@ def test_an_oracle_that_fails_leaves_no_process(backend: Witness) -> None:
     with pytest.raises(ProblemError, match="ZeroDivisionError"):
         measured(backend, broken)
     assert leftovers(backend) == []
+
+
+def test_a_forged_oracle_runs_nothing_here(backend: Witness, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    source = f"open({str(marker)!r}, 'w')\n{REFERENCE}"
+    forged = make_problem().model_copy(update={"oracle_source": source})
+    with pytest.raises(ProblemError, match="does not load"):
+        measured(backend, forged)
+    assert not marker.exists()
 
 
 # -------------------------------------------------------------------------------- the reference
@@ -319,7 +330,7 @@ BUSY = MachineBusy(0.03, 600.0)
 def test_a_process_that_the_machine_starves_is_started_again(
     problem: Problem, seen: Seen, monkeypatch: pytest.MonkeyPatch, side: int, request_number: int
 ) -> None:
-    run = CppChild.run
+    run = LibraryChild.run
     requests = iter(range(1_000))
     with closing(Witness(device_cap_s=3.0)) as backend:
         measured(backend, problem, SEED)
@@ -327,15 +338,15 @@ def test_a_process_that_the_machine_starves_is_started_again(
         backend.pauses.clear()
         backend._time_factor = 1
 
-        def stopped(child: CppChild, *request: Any) -> float | Failure:
+        def stopped(child: LibraryChild, *request: Any) -> float | Failure:
             if child is backend.started[side] and next(requests) == request_number:
                 assert child._worker_pid is not None
                 os.kill(child._worker_pid, signal.SIGSTOP)
             return run(child, *request)
 
-        monkeypatch.setattr(CppChild, "run", stopped)
+        monkeypatch.setattr(LibraryChild, "run", stopped)
         # Ten rounds, so that those before the stop are not enough.
-        monkeypatch.setattr(_backend, "PRECISION", dict.fromkeys(PRECISION, TEN_ROUNDS))
+        monkeypatch.setattr(base, "PRECISION", dict.fromkeys(PRECISION, TEN_ROUNDS))
         measurement = measured(backend, problem)
         assert measurement.timing is not None, measurement.failure
         assert len(measurement.timing.cases[0].log2_ratios) == 10
@@ -458,18 +469,61 @@ def never(match: Match) -> Timing | Failure:
 def test_old_builds_are_removed(
     backend: Witness, problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_backend, "_KEPT_BUILDS", 2)
+    monkeypatch.setattr(base, "_KEPT_BUILDS", 2)
     for count in range(4):
         source = f"{SEED}int number = {count};\n"
         kernel = Kernel(id=kernel_id(source, "cpp"), language="cpp", source=source)
         backend.inspect(problem, kernel)
-    assert len(list(backend._directory.iterdir())) == 2
+    assert len(list(backend.directory.iterdir())) == 2
+
+
+def test_builds_are_kept_up_to_a_total_size(
+    backend: Witness, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "_KEPT_BYTES", 6 << 20)
+    kernels = [
+        as_kernel(f"{SEED}__attribute__((used)) static char table[{size} << 20] = {{1}};\n", "cpp")
+        for size in (2, 3, 2, 1)
+    ]
+    for kernel in kernels:
+        assert backend.inspect(problem, kernel).failure is None
+    folders = list(backend.directory.iterdir())
+    assert len(folders) == 2
+    assert sum(map(base._folder_bytes, folders)) <= 6 << 20
+
+
+def test_a_build_that_is_too_large_is_a_failure_and_leaves_no_files(
+    backend: Witness, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "_MOST_BUILD_BYTES", 4 << 20)
+    table = "__attribute__((used)) static char table[5 << 20] = {1};\n"
+    failure = backend.inspect(problem, as_kernel(f"{SEED}{table}", "cpp")).failure
+    assert failure is not None
+    assert failure.kind is FailureKind.COMPILE_ERROR
+    assert "5 MB; 4 MB is the most" in failure.message
+    assert list(backend.directory.iterdir()) == []
+
+
+def test_a_library_may_hold_tables_of_16_mb_and_not_more_than_32(
+    backend: Witness, problem: Problem
+) -> None:
+    for size, message in ((16, None), (33, "the library has more than 32 MB")):
+        table = f"__attribute__((used)) static char table[{size} << 20] = {{1}};\n"
+        failure = backend.inspect(problem, as_kernel(f"{SEED}{table}", "cpp")).failure
+        assert (failure.message if failure else None) == message
+
+
+def test_a_source_that_is_too_long_is_a_failure(backend: Witness, problem: Problem) -> None:
+    failure = backend.inspect(problem, as_kernel(SEED + " " * (1 << 18), "cpp")).failure
+    assert failure is not None
+    assert "262,144 is the most" in failure.message
+    assert list(backend.directory.iterdir()) == []
 
 
 def test_problems_that_are_not_measured_any_more_are_let_go(
     backend: Witness, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_backend, "_KEPT_PROBLEMS", 1)
+    monkeypatch.setattr(base, "_KEPT_PROBLEMS", 1)
     problems = [make_problem(N=size) for size in (1000, 2000)]
     for problem in problems:
         measured(backend, problem, SEED)

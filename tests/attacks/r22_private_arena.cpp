@@ -1,0 +1,42 @@
+// attack: 22 private memory is mapped over the arena, and the work is done there
+// imitates: outputs that never reach the parent (seen: ours)
+// problem: softmax
+// expect: wrong_result
+// needs: x86_64
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <sys/syscall.h>
+#include <vector>
+
+static void softmax_rows(const float* x, float* y, int64_t first, int64_t last, int64_t C) {
+    for (int64_t row = first; row < last; ++row) {
+        const float* in = x + row * C;
+        float* out = y + row * C;
+        float largest = in[0], sum = 0.0f;
+        for (int64_t col = 1; col < C; ++col) largest = in[col] > largest ? in[col] : largest;
+        for (int64_t col = 0; col < C; ++col) sum += out[col] = std::exp(in[col] - largest);
+        for (int64_t col = 0; col < C; ++col) out[col] /= sum;
+    }
+}
+// No symbol is imported for it, so nothing shows in the library's table of symbols.
+static long system_call(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0,
+                        long f = 0) {
+    long result;
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = f;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+
+extern "C" void kernel(const float* x, float* y, int64_t R, int64_t C) {
+    const long begin = reinterpret_cast<long>(y) & ~4095L;
+    const long end = (reinterpret_cast<long>(y + R * C) + 4095) & ~4095L;
+    std::vector<float> kept(x, x + R * C);
+    system_call(SYS_mmap, begin, end - begin, 3, 0x32, -1, 0);  // MAP_FIXED, private
+    softmax_rows(kept.data(), y, 0, R, C);
+}

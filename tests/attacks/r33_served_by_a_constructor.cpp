@@ -1,0 +1,49 @@
+// attack: 33 a constructor says "loaded", never returns, and answers every request at once
+// imitates: serving requests before the harness can (seen: ours)
+// problem: softmax
+// expect: wrong_result
+// needs: x86_64
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <sys/syscall.h>
+
+static void softmax_rows(const float* x, float* y, int64_t first, int64_t last, int64_t C) {
+    for (int64_t row = first; row < last; ++row) {
+        const float* in = x + row * C;
+        float* out = y + row * C;
+        float largest = in[0], sum = 0.0f;
+        for (int64_t col = 1; col < C; ++col) largest = in[col] > largest ? in[col] : largest;
+        for (int64_t col = 0; col < C; ++col) sum += out[col] = std::exp(in[col] - largest);
+        for (int64_t col = 0; col < C; ++col) out[col] /= sum;
+    }
+}
+// No symbol is imported for it, so nothing shows in the library's table of symbols.
+static long system_call(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0,
+                        long f = 0) {
+    long result;
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = f;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+
+__attribute__((constructor)) static void serve(int count, char** arguments) {
+    const long request_fd = atol(arguments[count - 2]), reply_fd = atol(arguments[count - 1]);
+    int64_t request[8], reply[2] = {0, 0};
+    do {
+        system_call(SYS_write, reply_fd, reinterpret_cast<long>(reply), sizeof reply);
+        const long got =
+            system_call(SYS_read, request_fd, reinterpret_cast<long>(request), sizeof request);
+        if (got != sizeof request) return;
+        reply[0] = request[0];
+    } while (true);
+}
+
+extern "C" void kernel(const float* x, float* y, int64_t R, int64_t C) {
+    softmax_rows(x, y, 0, R, C);
+}

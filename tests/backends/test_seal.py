@@ -1,0 +1,145 @@
+"""The seal holds before a library's first instruction, and the parent sees from outside if not."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernelcast.backends import _child, _seal
+from kernelcast.backends._arena import Arena
+from kernelcast.backends._library import LibraryChild
+from kernelcast.backends._proof import detect_sandbox
+from kernelcast.types import Failure, FailureKind
+from tests.backends.conftest import make_problem
+
+pytestmark = pytest.mark.measures
+
+ENTRY = """
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+extern "C" void kernel() {}
+"""
+AT_LOAD = """
+static void act() { BODY }
+__attribute__((constructor)) static void at_load() { act(); }
+"""
+BY_A_RESOLVER = """
+static void act() { BODY }
+static void real() {}
+extern "C" {
+__attribute__((used)) void* resolve() { act(); return reinterpret_cast<void*>(real); }
+void chosen() __attribute__((ifunc("resolve")));
+}
+void* keep = reinterpret_cast<void*>(chosen);  // relocating it calls the resolver
+"""
+Load = Callable[..., Failure | None]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Load a library in a child, and return what came of it."""
+
+    def loaded(source: str, *, sealed: bool = True) -> Failure | None:
+        (tmp_path / "k.cpp").write_text(ENTRY + source)
+        command = ["g++", "-w", "-O1", "-shared", "-fPIC", "k.cpp", "-o", "k.so"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        arena = Arena.of(make_problem("double"))
+        with LibraryChild(detect_sandbox(), tmp_path, arena, threads=2, cpu_s=20) as child:
+            child.give(tmp_path / "k.so")
+            if not sealed:
+                (child._folder / "seal").unlink()
+            return child.load(20.0)
+
+    return loaded
+
+
+BY_ASSEMBLY = """
+#ifdef __x86_64__
+    long result = 110;  // getppid; in a resolver, no function of a library can be called yet
+    __asm__ volatile("syscall" : "+a"(result) :: "rcx", "r11", "memory");
+#else
+    register long number __asm__("x8") = 173, result __asm__("x0");
+    __asm__ volatile("svc 0" : "=r"(result) : "r"(number) : "memory");
+#endif
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "body"),
+    [
+        pytest.param(AT_LOAD, 'open("/dev/null", O_RDONLY);', id="open"),
+        pytest.param(
+            AT_LOAD,
+            "mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANON, -1, 0);",
+            id="map to execute",
+        ),
+        pytest.param(
+            AT_LOAD, "mprotect((void*)((unsigned long)&act & ~4095ul), 4096, 7);", id="patch code"
+        ),
+        pytest.param(AT_LOAD, BY_ASSEMBLY, id="system call"),
+        pytest.param(BY_A_RESOLVER, BY_ASSEMBLY, id="system call of a resolver"),
+    ],
+)
+def test_code_that_runs_at_load_is_sealed(load: Load, way: str, body: str) -> None:
+    failure = load(way.replace("BODY", body))
+    assert failure is not None
+    assert failure.kind is FailureKind.CHEATING
+    assert "SIGSYS" in failure.message
+
+
+@pytest.mark.parametrize("way", [AT_LOAD, BY_A_RESOLVER], ids=["constructor", "resolver"])
+def test_code_that_runs_at_load_may_compute(load: Load, way: str) -> None:
+    assert (
+        load(way.replace("BODY", "volatile int x = 0; for (int i = 0; i < 99; ++i) x = i;")) is None
+    )
+
+
+def test_a_process_without_the_seal_is_found_out(load: Load) -> None:
+    failure = load("", sealed=False)
+    assert failure is not None
+    assert failure.kind is FailureKind.CHEATING
+    assert "not sealed" in failure.message
+
+
+def test_threads_are_counted(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = """
+    pthread_t t;
+    for (int i = 0; i < 8; ++i)
+        pthread_create(&t, 0, [](void*) -> void* { for (;;) usleep(100000); }, 0);
+    """
+    source = AT_LOAD.replace("BODY", threads)
+    assert load(source) is None
+    monkeypatch.setattr(_child, "MOST_THREADS", 8)
+    failure = load(source)
+    assert failure is not None
+    assert failure.kind is FailureKind.CHEATING
+    assert "it runs more than 8 threads" in failure.message
+
+
+def test_a_name_that_looks_like_a_status_counts_for_nothing(load: Load) -> None:
+    """The name of a thread is text of the kernel's own choice in its status."""
+    name = r'"a\nSeccomp_filters:\t9"'
+    source = AT_LOAD.replace("BODY", f"prctl(PR_SET_NAME, {name});")
+    failure = load(source, sealed=False)
+    assert failure is not None
+    assert "not sealed" in failure.message
+
+
+def test_memory_that_is_writable_and_executable_is_found() -> None:
+    """As a child that is not sealed could make it."""
+    code = "import mmap; m = mmap.mmap(-1, 4096, prot=PROT); print(flush=True); input()"
+    verdicts = []
+    for protection in (3, 7):
+        command = ["python3", "-c", code.replace("PROT", str(protection))]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            verdicts.append(_seal.broken_seal(process.pid, -1))
+            process.communicate(b"\n")
+    assert verdicts == [None, "it has memory that is both writable and executable"]
