@@ -130,6 +130,8 @@ def test_reference_against_itself_is_even_and_gives_the_noise_floor(problem: Pro
     try:
         measurement = backend.measure(problem, kernel(SEED), seed=1)
         result = timing(measurement)
+        if result.resolved:
+            assert abs(result.log2_speedup) < 0.5
         assert result.low - 0.5 < 0.0 < result.high + 0.5
         assert (measurement.noise_log2 or 0.0) > 0.0
         later = backend.measure(problem, with_body("}"), seed=2)

@@ -113,10 +113,10 @@ class Envelope:
         timed = [case.name for case in self._arena.problem.timed_cases]
         try:
             self._verify(answers)
+            rounds = self._rng.integers(precision.min_rounds, size=len(surprises))
             self._surprises = [
                 (math.inf if answer.image.case.name.endswith(LATE) else round_, answer)
-                for answer in surprises
-                for round_ in self._rng.integers(precision.min_rounds, size=1)
+                for round_, answer in zip(rounds, surprises, strict=True)
             ]
             timing = time_pairs(timed, self, self._rng, precision, self._deadline)
             timing = self._after_surprises(timing)
@@ -178,9 +178,7 @@ class Envelope:
         counts: it gains nothing by work outside of the request.
         """
         child = self.candidate if candidate else self.reference
-        slots = self._slots(child, case, calls)
-        for slot, image in zip(slots, self._images[case], strict=False):
-            slot[:] = image.content
+        slots = self._written(child, case, calls)
         if self._flush.size:
             self._flush += 1
         seconds = self._timed(child, case, calls)
@@ -243,9 +241,7 @@ class Envelope:
         errors = self._honest_errors(answer)
         if errors is not None:
             self.stage(case, calls)
-            slots = self._slots(self.candidate, case, calls)
-            for slot, image in zip(slots, self._images[case], strict=False):
-                slot[:] = image.content
+            slots = self._written(self.candidate, case, calls)
             chosen = slots[int(self._rng.integers(calls))]
             chosen[:] = answer.image.content
             self._timed(self.candidate, case, calls)
@@ -276,6 +272,13 @@ class Envelope:
     def _slots(self, child: Child, case: str, calls: int) -> Slot:
         stride = self._arena.layouts[case].stride
         return child.memory[self._base : self._base + calls * stride].reshape(calls, stride)
+
+    def _written(self, child: Child, case: str, calls: int) -> Slot:
+        """The slots of a process with the staged inputs in them."""
+        slots = self._slots(child, case, calls)
+        for slot, image in zip(slots, self._images[case], strict=False):
+            slot[:] = image.content
+        return slots
 
     def _timed(self, child: Child, case: str, calls: int) -> float:
         limit_s = self._limit_s(case, calls)
