@@ -91,12 +91,13 @@ def _best(state: State) -> dict[str, Any]:
     }
     timing = state.best_measurement.timing if state.best_measurement else None
     if timing is not None:
-        seed_ms = timing.reference_runtime_s * 1e3
+        ms, middle = timing.runtime_s * 1e3, timing.log2_speedup
         best |= {
             "speedup_interval": [round(2.0**timing.low, 4), round(2.0**timing.high, 4)],
-            "ms": timing.runtime_s * 1e3,
-            "ms_interval": [seed_ms / 2.0**timing.high, seed_ms / 2.0**timing.low],
-            "seed_ms": seed_ms,
+            "ms": ms,
+            # As wide as the speedup's: times by themselves move with the machine, ratios do not.
+            "ms_interval": [ms * 2.0 ** (middle - end) for end in (timing.high, timing.low)],
+            "seed_ms": timing.reference_runtime_s * 1e3,
         }
     return best
 
