@@ -47,18 +47,30 @@ def invoke(*arguments: str) -> Result:
 # -------------------------------------------------------------------------------------- starting
 
 
-@pytest.mark.parametrize("option", ["--help", "--version"])
-def test_help_and_version_import_no_heavy_module(option: str) -> None:
+def modules_of(argument: str) -> list[str]:
+    """Return the names of all modules that the command imports."""
     code = (
         "import atexit, json, sys\n"
         "atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=sys.stderr))\n"
-        f"from kernelcast.cli import main; main([{option!r}])"
+        f"from kernelcast.cli import main; main([{argument!r}])"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    modules = json.loads(ended.stderr)
+    modules: list[str] = json.loads(ended.stderr.splitlines()[-1])
+    return modules
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_import_no_heavy_module(option: str) -> None:
+    modules = modules_of(option)
     assert not HEAVY & {name.partition(".")[0] for name in modules}
     ours = [name for name in modules if name.partition(".")[0] == "kernelcast"]
     assert ours == ["kernelcast", "kernelcast.cli", "kernelcast.errors", "kernelcast.exports"]
+
+
+def test_looking_at_runs_imports_nothing_that_computes() -> None:
+    packages = {name.partition(".")[0] for name in modules_of("ls")}
+    assert "sqlalchemy" in packages
+    assert not {"lightgbm", "matplotlib", "scipy"} & packages
 
 
 def test_the_list_of_commands_is_what_the_commands_say() -> None:

@@ -12,6 +12,7 @@ the other: the forecast of the swapped pair is the mirror image.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from kernelcast.canonical import canonical_source
 from kernelcast.distribution import Distribution
@@ -19,12 +20,16 @@ from kernelcast.errors import SetupError
 from kernelcast.protocols import Forecaster
 from kernelcast.types import SMALLEST_CLAIM_LOG2, Forecast, Query, Usage
 
-# The whole band lies below the smallest speedup that may be claimed.
-TIE = Distribution.normal(0.0, SMALLEST_CLAIM_LOG2 / 5.0)
-"""The forecast of a kernel against itself."""
 # A kernel that does not run has no speed, but every forecast has a density.
 _ANY_SPEED_STD_LOG2 = 1.0
 _SAME = "nothing has changed but names, comments, layout or code that is never called"
+
+
+@cache
+def tie() -> Distribution:
+    """Return the forecast of a kernel against itself."""
+    # The whole band lies below the smallest speedup that may be claimed.
+    return Distribution.normal(0.0, SMALLEST_CLAIM_LOG2 / 5.0)
 
 
 def consult(forecaster: Forecaster, queries: Sequence[Query]) -> list[Forecast]:
@@ -95,7 +100,7 @@ def _certain(query: Query, forecaster: str) -> Forecast | None:
         forecaster=forecaster,
         anchor_id=query.anchor.id,
         anchor_log2_speedup=query.anchor_log2_speedup,
-        distribution=Distribution.normal(0.0, _ANY_SPEED_STD_LOG2) if failure else TIE,
+        distribution=Distribution.normal(0.0, _ANY_SPEED_STD_LOG2) if failure else tie(),
         failure={failure.kind: 1.0} if failure else {},
         rationale=f"it {evidence.verdict}: {failure.headline}" if evidence and failure else _SAME,
         objection="" if failure else _SAME,

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from kernelcast import dataset
 from kernelcast.canonical import canonical_parameters
-from kernelcast.certainty import TIE
+from kernelcast.certainty import tie
 from kernelcast.cli.common import EXISTING_FILE, OUT, POSITIVE, json_option, option
 from kernelcast.dataset.histories import open_history
 from kernelcast.errors import SetupError
@@ -193,7 +193,7 @@ def tuned_forecasts(
         }
         if kernel.id == reference.id or kernel.parameters == reference.parameters:
             # A space holds its reference, which may be its fastest kernel.
-            told = {"distribution": TIE, "rationale": "the reference itself"}
+            told = {"distribution": tie(), "rationale": "the reference itself"}
         forecasts.append(
             Forecast(
                 forecaster="tuner",
