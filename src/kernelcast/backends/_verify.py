@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ Slot = NDArray[np.uint8]
 
 _POISON = 0xFF  # a NaN in every floating-point type
 _QUIET_NAN = 0x7FF80000  # in both float32 and, as its upper half, float64
+_RANDOM_IN_NAN = 0x8007FFFF  # the bits that may be anything: sign and payload
 _RMS_FACTOR = 2.0
 _WORST_FACTOR = 4.0
 _FLOOR_EPS = 8.0
@@ -120,8 +122,9 @@ class Image:
         layout = Layout.of(problem, case)
         # Guards are NaNs in every floating-point type, so that reading one shows. They differ, so
         # that copying one to another shows as well.
-        words = rng.integers(0, 1 << 19, layout.stride // 4, dtype=np.uint32)
-        words |= np.uint32(_QUIET_NAN) | (words << 31)
+        words = rng.integers(0, 1 << 32, layout.stride // 4, dtype=np.uint32)
+        words &= np.uint32(_RANDOM_IN_NAN)
+        words |= np.uint32(_QUIET_NAN)
         image = cls(case, problem.arguments, layout, words.view(np.uint8))
         for argument, offset, length in image._spans():
             if argument.role == "output":
@@ -247,13 +250,7 @@ class KnownAnswer:
     def _error(self, argument: Argument, output: Array) -> OutputError:
         worst = squares = magnitudes = 0.0
         count = 0
-        smallest_unit = 0.0
-        if self.image.case.scale != 1.0:
-            # The absolute tolerance hardly counts here. Without this, one element that cancels to
-            # nearly nothing would decide the mean, where an honest kernel may be off by chance.
-            magnitude = np.abs(self.exact[argument.name])
-            finite = magnitude[np.isfinite(magnitude)]
-            smallest_unit = self.tolerance.rtol * float(np.median(finite)) if finite.size else 0.0
+        smallest_unit = self._smallest_units.get(argument.name, 0.0)
         for part in chunks(output.size):
             exact, actual = self.exact[argument.name][part], output[part]
             if not (is_finite := np.isfinite(exact)).all():
@@ -279,6 +276,18 @@ class KnownAnswer:
         )
         most_rms = most if has_mean else math.inf
         return OutputError(rms, _or_infinite(worst), most_rms)
+
+    @cached_property
+    def _smallest_units(self) -> dict[str, float]:
+        """What is added to an output's tolerances in a case of other magnitudes.
+
+        The absolute tolerance hardly counts there. Without this, one element that cancels to
+        nearly nothing would decide the mean, where an honest kernel may be off by chance.
+        """
+        if self.image.case.scale == 1.0:
+            return {}
+        rtol = self.tolerance.rtol
+        return {name: rtol * _middle_magnitude(exact) for name, exact in self.exact.items()}
 
     def check(self, slot: Slot, honest: Errors | None = None) -> Failure | None:
         """Compare the slot after the call with the known answer.
@@ -359,12 +368,16 @@ def _for_denormals(
     atol = tolerance.atol
     for output in outputs:
         if output.dtype.startswith("float"):
-            magnitude = np.abs(exact[output.name])
-            magnitude = magnitude[np.isfinite(magnitude)]
-            middle = float(np.median(magnitude)) if magnitude.size else 0.0
+            middle = _middle_magnitude(exact[output.name])
             rounding = _FEW_UNITS * float(np.finfo(output.dtype).smallest_subnormal)
             atol = max(rounding, min(atol, _DENORMAL_SHARE * middle + rounding))
     return Tolerance(rtol=tolerance.rtol, atol=atol)
+
+
+def _middle_magnitude(exact: Array) -> float:
+    """The median magnitude of the finite elements; 0 if there is none."""
+    magnitude = np.abs(exact[np.isfinite(exact)])
+    return float(np.median(magnitude)) if magnitude.size else 0.0
 
 
 def _or_infinite(value: float) -> float:
