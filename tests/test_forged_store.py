@@ -334,6 +334,35 @@ def test_events_that_a_snapshot_covers_cannot_be_changed_unnoticed(
 
 
 @pytest.mark.usefixtures("snapshots")
+@pytest.mark.parametrize("command", ["show victim", "ls"])
+def test_what_a_snapshot_covers_is_signed_too(
+    victim: str, attacker: Attacker, command: str
+) -> None:
+    """The run seems to be written here, and is not."""
+    of_run = "run_id = (SELECT id FROM runs WHERE name = 'victim')"
+    attacker.query(f"UPDATE events SET at = at + 1 WHERE {of_run} AND seq = 0")
+    assert opened(victim).is_own
+    result = invoke(*command.split(), "--store", victim, "--trust-store")
+    assert result.exit_code == 0, result.output
+    assert "Run victim was not written here. It is signed" in result.stderr
+    with Store.open(victim) as store:
+        run = store.open_run("victim")
+        assert len(list(run.events())) == run.state.events
+        assert run.is_own
+
+
+@pytest.mark.parametrize("command", ["show victim", "ls"])
+def test_a_run_that_was_written_here_is_not_signed_again(
+    victim: str, attacker: Attacker, command: str
+) -> None:
+    before = attacker.query("SELECT * FROM events ORDER BY run_id, seq")
+    result = invoke(*command.split(), "--store", victim, "--trust-store")
+    assert result.exit_code == 0, result.output
+    assert "signed" not in result.stderr
+    assert attacker.query("SELECT * FROM events ORDER BY run_id, seq") == before
+
+
+@pytest.mark.usefixtures("snapshots")
 @pytest.mark.parametrize("signed", [True, False])
 def test_a_forged_snapshot_is_not_read(victim: str, attacker: Attacker, signed: bool) -> None:
     before = opened(victim).state

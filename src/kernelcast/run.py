@@ -121,8 +121,7 @@ class Run:
                 may not change events.
         """
         self.hold()
-        state = State()
-        self._fold(state, 0)
+        state = self.replay()
         macs = [self.store.keyring.sign(*self._signed(row)) for row in self._rows()]
         self.origin = "elsewhere"  # whatever a snapshot says
         ids = {event.kernel_id for event in self.events("proposed") if isinstance(event, Proposed)}
@@ -443,7 +442,10 @@ class Run:
         self._crc = self._fold(self.state, self._crc)
 
     def replay(self) -> State:
-        """Return the state folded from the first event, without a snapshot."""
+        """Return the state folded from the first event, without a snapshot.
+
+        `origin` is that of all events then.
+        """
         state = State()
         self._fold(state, 0)
         return state

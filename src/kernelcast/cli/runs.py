@@ -179,7 +179,10 @@ def _title(what: str, run: Run) -> str:
 
 
 def _trust(run: Run) -> None:
-    """Sign a run with the user's key, after saying what that means."""
+    """Sign a run that was not written here with the user's key, after saying what that means."""
+    run.replay()  # a snapshot says nothing of the events that it covers
+    if run.is_own:
+        return
     ERR.print(
         f"Run {run.name} was {run.written}. It is signed with your key now: kernelcast will run "
         "its problem's code, and learn from its measurements, as if you had made them here.",
@@ -268,7 +271,7 @@ def list_runs(store: str, trust_store: bool, as_json: bool) -> None:
         with Store.open(store, create=False) as opened:
             runs = [opened.open_run(info.name) for info in opened.runs()]
             for run in runs:
-                if trust_store and not run.is_own:
+                if trust_store:
                     _trust(run)
             rows = [
                 {
