@@ -477,7 +477,7 @@ def test_the_memory_cannot_be_shrunk_and_is_not_read_twice(sandbox: Sandbox) -> 
         kept = [answer.copy() for answer in answers]
         process = oracle._process
         assert process is not None
-        process._memory[:] = 7
+        process._line.memory[:] = 7
         assert all(map(np.array_equal, answers, kept))
 
 

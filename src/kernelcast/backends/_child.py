@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import secrets
-import select
 import signal
 import struct
 import time
@@ -18,7 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from kernelcast.backends._arena import Arena, shared_memory
+from kernelcast.backends._arena import Arena
+from kernelcast.backends._line import Line
 from kernelcast.backends._patience import Patience, cpu_clock, innermost
 from kernelcast.backends._sandbox import LAST_BREATH_S, MOST_THREADS, Grant, Sandbox, death
 from kernelcast.backends._seal import broken_seal, count_filters
@@ -79,31 +79,13 @@ class Child:
         if 1 + words > MOST_WORDS:
             raise ProblemError(f"{arena.problem.name} has too many arguments: {words} words")
         self._request = struct.Struct(f"<{1 + words}q")
-        memory_fd, self.memory = shared_memory(arena.size)
-        request_read, self._request_fd = os.pipe()
-        self._reply_fd, reply_write = os.pipe()
-        passed = (memory_fd, request_read, reply_write)
-        self._seal = sandbox.seal(grant, reply_write) if self.on_cpu else b""
+        self._line = Line(arena.size)
+        self.memory = self._line.memory
+        self._seal = sandbox.seal(grant, self._line.reply_write) if self.on_cpu else b""
         if self.sealed_by_linker:
             (folder / "seal").write_bytes(self._seal)
-        try:
-            self._process = sandbox.start(
-                task,
-                [*arguments, str(words), *map(str, passed)],
-                grant,
-                folder,
-                environment=environment,
-                pass_fds=passed,
-            )
-        finally:
-            for fd in passed:
-                os.close(fd)
-        # A grandchild may hold the pipe open after the child's death: watch the process as well.
-        process_fd = os.pidfd_open(self.pid)
-        self._open_fds = [self._request_fd, self._reply_fd, process_fd]
-        self._poll = select.poll()
-        for fd in (self._reply_fd, process_fd):
-            self._poll.register(fd, select.POLLIN)
+        arguments = [*arguments, str(words)]
+        self._process = self._line.start(sandbox, task, arguments, grant, folder, environment)
         self.cores = sorted(os.sched_getaffinity(0))
         self.core = self.cores[0]  # where both children of a comparison wake up
         self._worker_pid: int | None = None
@@ -177,12 +159,12 @@ class Child:
         self._filters = count_filters(self._worker_pid)
         if self.on_cpu:
             try:
-                self._tasks_fd = os.open(f"/proc/{self._worker_pid}/task", os.O_RDONLY)
+                tasks_fd = os.open(f"/proc/{self._worker_pid}/task", os.O_RDONLY)
             except OSError:  # it could not load the kernel
                 return self._obituary()
-            self._open_fds.append(self._tasks_fd)
+            self._tasks_fd = self._line.keep(tasks_fd)
             with suppress(BrokenPipeError):  # it waits for this before it is sealed
-                os.write(self._request_fd, b"\0")
+                os.write(self._line.request_fd, b"\0")
         if not self._heard(_LOADED, timeout_s):
             return self._timeout(timeout_s) if self.alive else self._obituary()
         self._loaded = True
@@ -196,10 +178,10 @@ class Child:
         received = b""
         while received != expected:
             left_s = max(0.0, deadline - time.perf_counter())
-            ready = self._poll.poll(math.ceil(left_s * 1e3)) or self._wait_longer(timeout_s)
+            ready = self._line.poll.poll(math.ceil(left_s * 1e3)) or self._wait_longer(timeout_s)
             if not ready:
                 return False
-            more = self._read(ready, len(expected) - len(received))
+            more = self._line.read(ready, len(expected) - len(received))
             received += more
             if not more or not expected.startswith(received):
                 self._process.fate()
@@ -235,14 +217,14 @@ class Child:
             self.audit()
         started_ns = time.perf_counter_ns()
         try:
-            os.write(self._request_fd, request)
+            os.write(self._line.request_fd, request)
         except BrokenPipeError:
             return self._obituary()
-        ready = self._poll.poll(timeout_ms) or self._wait_longer(timeout_s)
+        ready = self._line.poll.poll(timeout_ms) or self._wait_longer(timeout_s)
         seconds = (time.perf_counter_ns() - started_ns) * 1e-9
         if not ready:
             return self._timeout(timeout_s)
-        reply = self._read(ready)
+        reply = self._line.read(ready, 4 * _REPLY.size)
         if not reply:
             return self._obituary()
         if len(reply) != _REPLY.size or _REPLY.unpack(reply)[0] != nonce:
@@ -255,12 +237,6 @@ class Child:
             self._process.end()
             return self.refused(result)
         return seconds
-
-    def _read(self, ready: list[tuple[int, int]], most: int = 4 * _REPLY.size) -> bytes:
-        """The reply that is there; nothing if the process ended without one."""
-        if any(fd == self._reply_fd for fd, _ in ready):
-            return os.read(self._reply_fd, most)
-        return b""
 
     def place(self, cores: Iterable[int]) -> None:
         """Where the main thread is to run from its next request on; a wish, not a limit."""
@@ -298,7 +274,7 @@ class Child:
     def _wait_longer(self, limit_s: float) -> list[tuple[int, int]]:
         """Wait beyond the limit while the process is starved, and return what became ready."""
         patience = Patience(self.pid, limit_s, self._cpu_seen_s, self.deadline)
-        if ready := patience.wait(self._poll):
+        if ready := patience.wait(self._line.poll):
             return ready
         waited_s, self._computed_s = patience.waited_s, patience.computed_s
         core_s = self._computed_s if patience.starved else waited_s
@@ -334,8 +310,7 @@ class Child:
     def close(self) -> None:
         """Kill all of the process and close its pipes; the memory goes with the last view."""
         self._process.end()
-        while self._open_fds:
-            os.close(self._open_fds.pop())
+        self._line.close()
 
     def __enter__(self) -> Self:
         return self

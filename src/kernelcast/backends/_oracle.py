@@ -32,8 +32,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from kernelcast.backends._arena import Arena, shared_memory
+from kernelcast.backends._arena import Arena
 from kernelcast.backends._inputs import Array
+from kernelcast.backends._line import Line
 from kernelcast.backends._oracle_worker import (
     CONFINED,
     HEAD,
@@ -45,7 +46,7 @@ from kernelcast.backends._oracle_worker import (
     RETURNED,
 )
 from kernelcast.backends._patience import Patience, cpu_clock, innermost
-from kernelcast.backends._sandbox import Confined, Grant, Sandbox, death, interpreter_trees
+from kernelcast.backends._sandbox import Grant, Sandbox, death, interpreter_trees
 from kernelcast.errors import ProblemError, SetupError
 from kernelcast.types import Argument, Case, Problem
 
@@ -190,37 +191,21 @@ class _Process:
             _require_readable_by_all(readable)
         self._size = size
         self._owner = os.getpid()
-        memory_fd, self._memory = shared_memory(size)
-        request_read, self._request_fd = os.pipe()
-        self._reply_fd, reply_write = os.pipe()
-        passed = (memory_fd, request_read, reply_write)
-        self._open_fds = [self._request_fd, self._reply_fd]
+        self._line = Line(size)
         grant = Grant(
             "measure",
             readable,
             memory_bytes=_MEMORY_BYTES + size,
             most_descriptors=_DESCRIPTORS,
         )
-        try:
-            self._process: Confined = sandbox.start(
-                "_oracle_worker.main",
-                [json.dumps(asdict(packages)), *map(str, passed)],
-                grant,
-                Path("/"),
-                environment=_environment(),
-                pass_fds=passed,
-            )
-        except BaseException:
-            self._close_fds()
-            raise
-        finally:
-            for fd in passed:
-                os.close(fd)
-        process_fd = os.pidfd_open(self._process.pid)
-        self._open_fds.append(process_fd)
-        self._poll = select.poll()
-        for fd in (self._reply_fd, process_fd):
-            self._poll.register(fd, select.POLLIN)
+        self._process = self._line.start(
+            sandbox,
+            "_oracle_worker.main",
+            [json.dumps(asdict(packages))],
+            grant,
+            Path("/"),
+            _environment(),
+        )
         self._job = {"where": f"{problem.name}/reference.py", "source": problem.oracle_source}
 
     def serves(self, size: int) -> bool:
@@ -237,18 +222,17 @@ class _Process:
             (CONFINED, "the sandbox did not come into force"),
             (READY, "NumPy does not load in the sandbox"),
         ):
-            if self._wait(self._poll, limit_s, 0.0) and self._read(len(expected)) == expected:
+            if self._wait(self._line.poll, limit_s, 0.0) and self._read(len(expected)) == expected:
                 continue
             raise SetupError(f"{broken} ({self._obituary()}): see `kernelcast doctor`")
         self._worker_pid = innermost(self._process.pid)
-        self._worker_fd = os.pidfd_open(self._worker_pid)
-        self._open_fds.append(self._worker_fd)
+        self._worker_fd = self._line.keep(os.pidfd_open(self._worker_pid))
         self._send(self._job, limit_s, 0.0)
 
     def array(self, place: _Place) -> Array:
         """The array at a place of the memory."""
         shape, dtype, offset = place
-        return np.ndarray(shape, dtype, self._memory, offset)
+        return np.ndarray(shape, dtype, self._line.memory, offset)
 
     def ask(self, request: Mapping[str, Any], limit_s: float) -> tuple[int, bytes]:
         """Send a request; the status and the content of the reply.
@@ -262,7 +246,7 @@ class _Process:
             cpu_before_s = time.clock_gettime(cpu_clock(self._worker_pid))
         self._signal(signal.SIGCONT)
         self._send({"nonce": nonce, **request}, limit_s, cpu_before_s)
-        if not self._wait(self._poll, limit_s, cpu_before_s):
+        if not self._wait(self._line.poll, limit_s, cpu_before_s):
             raise _NoAnswer(f"gave no answer within {limit_s:g} s")
         reply = self._read(MOST_BYTES + 1)
         if not reply:
@@ -276,7 +260,7 @@ class _Process:
         """Kill the process if it is this program's, and close its pipes."""
         if self._owner == os.getpid():
             self._process.end()
-        self._close_fds()
+        self._line.close()
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
@@ -286,12 +270,12 @@ class _Process:
         """Write a line. A pipe with room takes a part of it at once; a full one is not read."""
         line = json.dumps(message).encode() + b"\n"
         room = select.poll()
-        room.register(self._request_fd, select.POLLOUT)
+        room.register(self._line.request_fd, select.POLLOUT)
         while line:
             if not self._wait(room, limit_s, cpu_before_s):
                 raise _NoAnswer(f"read no question within {limit_s:g} s")
             try:
-                line = line[os.write(self._request_fd, line[: select.PIPE_BUF]) :]
+                line = line[os.write(self._line.request_fd, line[: select.PIPE_BUF]) :]
             except BrokenPipeError:
                 raise _NoAnswer(self._obituary()) from None
 
@@ -303,8 +287,7 @@ class _Process:
 
     def _read(self, most: int) -> bytes:
         """What the process has written; nothing if it ended without a word."""
-        ready = dict(self._poll.poll(0))
-        return os.read(self._reply_fd, most) if self._reply_fd in ready else b""
+        return self._line.read(self._line.poll.poll(0), most)
 
     def _obituary(self) -> str:
         """How the process ended."""
@@ -313,10 +296,6 @@ class _Process:
             return f"exited with status {status} and no answer"
         hint = ": out of memory, or it closed its pipe" if status == -signal.SIGKILL else ""
         return f"{death(status)}{hint}"
-
-    def _close_fds(self) -> None:
-        while self._open_fds:
-            os.close(self._open_fds.pop())
 
 
 def _environment() -> dict[str, str]:
