@@ -1,9 +1,11 @@
-"""The collections of kernels under tests/attacks and tests/honest, as values: what a file's header
-says, its problem, and its source. Used by the bench and by its tests.
+"""The collections of kernels under tests/attacks and tests/honest, and of PyTorch modules under
+tests/modules, as values: what a file's header says, its problem, and its source. Used by the bench
+and by its tests.
 
 A header is the comment that a file begins with, one `key: value` a line; a line that is indented
-continues the one before. `problem` names a bundled problem for C++, and one of
-tests/backends/gpu_problems.py for the languages of GPUs.
+continues the one before. `problem` names a bundled problem for C++, one of
+tests/backends/gpu_problems.py for the languages of GPUs, and a folder of tests/modules/imported for
+a module. The name of a module begins with `torch/`.
 """
 
 from __future__ import annotations
@@ -28,9 +30,11 @@ from tests.backends.gpu_problems import KERNELS, TRITON_KERNELS, gpu_problem  # 
 
 ATTACKS = ROOT / "tests" / "attacks"
 HONEST = ROOT / "tests" / "honest"
+MODULES = ROOT / "tests" / "modules"
 ROWS = range(1, 39)
 NOT_KERNELS = {37}
-"""Rows without kernels. 37 is a forged store or model file: tests/test_store.py."""
+"""Rows without kernels of a compiled language. 37 is a forged store or model file
+(tests/test_store.py); a module's is the text of an error."""
 NO_GAIN = "no gain"
 """What is expected of an attack that is harmless by construction: accepted, with no speedup."""
 
@@ -41,6 +45,15 @@ _KEYS = {
 }
 _OPTIONAL = {"needs"}
 _OPENCL_KERNELS = ("axpy", "matmul", "row_sum", "scale", "softmax", "transpose", "vector_add")
+_FEW_MODULES = (
+    "r07_detached_thread.py",
+    "r12_forged_reply_on_every_fd.py",
+    "r13_search_the_shared_memory.py",
+    "r15_input_as_output.py",
+    "r32_patched_copy.py",
+    "chain_in_place_temporaries.py",
+    "softmax_workspace.py",
+)
 _RENDERED = 4
 _RENDERING_SEED = 20240531
 
@@ -79,22 +92,25 @@ class Sample:
 
 def attacks() -> list[Sample]:
     """Every attack, by name."""
-    return [_read(path, "attack") for path in _files(ATTACKS)]
+    return [_read(path, "attack") for path in _files(ATTACKS, MODULES / "attacks")]
 
 
 def honest() -> list[Sample]:
     """Every honest kernel: files, seeds, renderings of templates, and the tests' GPU kernels."""
     return [
-        *(_read(path, "honest") for path in _files(HONEST)),
+        *(_read(path, "honest") for path in _files(HONEST, MODULES / "honest")),
         *_seeds_and_renderings(),
         *_gpu_kernels(),
     ]
 
 
 def few_attacks() -> list[Sample]:
-    """One attack for each row of the catalogue, of its languages the one that has the fewest."""
+    """One attack for each row of the catalogue, of its languages the one that has the fewest.
+
+    Modules are not among them.
+    """
     by_row: dict[int, dict[Language, Sample]] = {}
-    for sample in attacks():
+    for sample in _compiled(attacks()):
         by_row.setdefault(sample.row, {})[sample.language] = sample
     chosen: list[Sample] = []
     for _, samples in sorted(by_row.items(), key=lambda item: len(item[1])):
@@ -104,9 +120,15 @@ def few_attacks() -> list[Sample]:
 
 
 def few_honest() -> list[Sample]:
-    """Ten honest kernels, of all languages."""
-    known = sorted(honest(), key=lambda sample: sample.language)
+    """Ten honest kernels, of all languages but modules."""
+    known = sorted(_compiled(honest()), key=lambda sample: sample.language)
     return [known[index * (len(known) - 1) // 9] for index in range(10)]
+
+
+def few_modules() -> list[Sample]:
+    """Five attacks and two honest modules, of two problems, that build nothing."""
+    known = {sample.name: sample for sample in (*attacks(), *honest())}
+    return [known[f"torch/{name}"] for name in _FEW_MODULES]
 
 
 def read_header(text: str) -> dict[str, str]:
@@ -129,8 +151,14 @@ def read_header(text: str) -> dict[str, str]:
     return fields
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix in _LANGUAGES)
+def _compiled(samples: list[Sample]) -> list[Sample]:
+    return [sample for sample in samples if sample.language != "torch"]
+
+
+def _files(*folders: Path) -> list[Path]:
+    return [
+        path for folder in folders for path in sorted(folder.iterdir()) if path.suffix in _LANGUAGES
+    ]
 
 
 def _read(path: Path, kind: str) -> Sample:
@@ -141,9 +169,11 @@ def _read(path: Path, kind: str) -> Sample:
         raise BadHeader(f"{path.name}: its header lacks {', '.join(sorted(missing))}")
     if unknown := set(fields) - known:
         raise BadHeader(f"{path.name}: its header has {', '.join(sorted(unknown))}")
-    problem = _problem(fields["problem"], _LANGUAGES[path.suffix])
+    is_module = path.is_relative_to(MODULES)
+    name = f"torch/{path.name}" if is_module else path.name
+    problem = _problem(fields["problem"], "torch" if is_module else _LANGUAGES[path.suffix])
     if kind == "honest":
-        return Sample(path.name, problem, source, needs=fields.get("needs", ""))
+        return Sample(name, problem, source, needs=fields.get("needs", ""))
     stated = re.match(r"(\d+) \S", fields["attack"])
     if stated is None or int(stated[1]) not in ROWS:
         raise BadHeader(
@@ -155,15 +185,15 @@ def _read(path: Path, kind: str) -> Sample:
         raise BadHeader(f"{path.name}: `expect` is {', '.join(FailureKind)} or {NO_GAIN}")
     if "(seen: " not in fields["imitates"]:
         raise BadHeader(f"{path.name}: `imitates` says where it was seen: (seen: ...)")
-    return Sample(
-        path.name, problem, source, int(stated[1]), fields["expect"], fields.get("needs", "")
-    )
+    return Sample(name, problem, source, int(stated[1]), fields["expect"], fields.get("needs", ""))
 
 
 @cache
 def _problem(name: str, language: Language) -> Problem:
     if language == "cpp":
         return load_problem(name)
+    if language == "torch":
+        return load_problem(MODULES / "imported" / name)
     if language != "opencl":
         return gpu_problem(name, language)
     stated = gpu_problem(name, "cuda")

@@ -8,7 +8,8 @@ gain`): that one does all of the seed's work, so it is accepted only if it is re
 the seed. `inflated` counts the attacks of either kind that are reported faster. On a busy machine
 little is above the noise, so that 0 says most on a quiet one.
 Where there is no GPU, a Triton kernel is accepted if it compiles and its results are right in the
-interpreter. What leaves a file behind is accepted too. An attack that is rejected for another
+interpreter. Modules of PyTorch are left out where it is not installed. What leaves a file behind
+is accepted too. An attack that is rejected for another
 reason than its header says, or that breaks the set-up, counts as `wrong_reason`. A kernel that is
 turned away because it was late, or because the reference was, is judged a second time: the machine
 may have been starved.
@@ -21,7 +22,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from _result import bench_parser, report
 from kernelcast.backends._toolchain import triton_tools
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.backends.opencl import OpenClBackend
+from kernelcast.backends.torch import TorchBackend
 from kernelcast.backends.triton import TritonBackend
 from kernelcast.errors import NoDevice, SetupError
 from kernelcast.protocols import Backend
@@ -116,6 +118,11 @@ def judges_here(stack: ExitStack) -> Mapping[Language, Judge]:
         opencl = OpenClBackend(compile_timeout_s=2 * COMPILE_TIMEOUT_S)
         stack.callback(opencl.close)
         judges["opencl"] = partial(_measured, opencl)
+    try:
+        torch = stack.enter_context(closing(TorchBackend(threads=1)))
+        judges["torch"] = partial(_measured, torch)
+    except SetupError as error:
+        print(f"modules are left out: {error}", file=sys.stderr)
     return judges
 
 

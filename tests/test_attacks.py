@@ -11,31 +11,52 @@ import pytest
 
 import _kernels  # benches are scripts: pytest has their folder on its path
 import attacks as bench
-from _kernels import ATTACKS, HONEST, NO_GAIN, NOT_KERNELS, ROWS, BadHeader, Sample, read_header
+from _kernels import (
+    ATTACKS,
+    HONEST,
+    MODULES,
+    NO_GAIN,
+    NOT_KERNELS,
+    ROWS,
+    BadHeader,
+    Sample,
+    read_header,
+)
+from kernelcast.errors import SetupError
 from kernelcast.types import CaseTiming, Failure, FailureKind, Language, Measurement, Timing
 
 
 def test_there_are_enough_and_every_row_of_the_catalogue_has_one() -> None:
     found = _kernels.attacks()
     assert len(found) >= 300
-    assert {each.row for each in found} == set(ROWS) - NOT_KERNELS
-    assert len({each.source for each in found}) == len(found)
+    compiled = [each for each in found if each.language != "torch"]
+    assert {each.row for each in compiled} == set(ROWS) - NOT_KERNELS
+    assert {each.row for each in found} == set(ROWS)
+    assert len({each.name for each in found}) == len({each.source for each in found}) == len(found)
     expected = Counter(each.expect for each in found)
     assert set(expected) == {*FailureKind, NO_GAIN}
-    # They gain nothing, and nothing forbidden shows: see their headers.
-    assert expected[NO_GAIN] <= 8
+    # They gain nothing, and nothing forbidden shows: see their headers. To a module, what is not
+    # allowed is refused, and it may go on.
+    harmless = Counter(each.language == "torch" for each in found if each.expect == NO_GAIN)
+    assert harmless[False] <= 15
+    assert harmless[True] <= 20
     languages = Counter(each.language for each in found)
     assert languages["cpp"] >= 220
     assert languages["triton"] >= 12
     assert languages["opencl"] >= 40
-    files = [each for each in _kernels.honest() if (HONEST / each.name).is_file()]
+    assert languages["torch"] >= 100
+    honest = _kernels.honest()
+    assert sum(each.language == "torch" for each in honest) >= 40
+    files = [each for each in honest if (HONEST / each.name).is_file()]
     assert len(files) >= 120
     assert Counter(each.language for each in files)["opencl"] >= 15
 
 
 def test_no_file_is_left_out() -> None:
     for folder, kind in ((ATTACKS, _kernels.attacks()), (HONEST, _kernels.honest())):
+        modules = MODULES / folder.name
         files = {path.name for path in folder.iterdir() if path.is_file()}
+        files |= {f"torch/{path.name}" for path in modules.iterdir() if path.is_file()}
         assert files <= {each.name for each in kind}
 
 
@@ -145,6 +166,24 @@ def test_the_few_are_of_every_row_and_of_all_languages() -> None:
     honest = _kernels.few_honest()
     assert len(honest) == 10
     assert {each.language for each in honest} == {"cpp", "triton", "opencl"}
+    modules = _kernels.few_modules()
+    assert {each.language for each in modules} == {"torch"}
+    assert sorted(bool(each.row) for each in modules) == 2 * [False] + 5 * [True]
+    assert not any("load_inline" in each.source for each in modules)
+
+
+def test_modules_are_left_out_where_pytorch_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(**_: object) -> None:
+        raise SetupError("PyTorch is not installed")
+
+    monkeypatch.setattr(bench, "TorchBackend", missing)
+    with ExitStack() as stack:
+        judges = bench.judges_here(stack)
+    assert "torch" not in judges
+    assert "modules are left out: PyTorch is not installed" in capsys.readouterr().err
+    assert bench.verdict_on(_kernels.few_modules()[0], judges) is None
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +194,7 @@ def judges() -> Iterator[Mapping[Language, bench.Judge]]:
 
 # The kernels of one problem side by side: its seed kernel is then measured once.
 FEW: list[Sample] = sorted(
-    [*_kernels.few_attacks(), *_kernels.few_honest()],
+    [*_kernels.few_attacks(), *_kernels.few_honest(), *_kernels.few_modules()],
     key=lambda sample: (sample.language, sample.problem.name),
 )
 
@@ -169,6 +208,8 @@ def test_no_attack_is_accepted_and_no_honest_kernel_rejected(
     """One for each row; `make measure` judges them all."""
     if not sample.runs_here:
         pytest.skip(f"needs {sample.needs}")
+    if sample.language == "torch":
+        pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
     verdict = bench.verdict_on(sample, judges)
     assert verdict is not None, f"no backend for {sample.language} here"
     assert not verdict.fault, f"{verdict.got}: {verdict.message}"

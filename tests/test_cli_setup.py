@@ -192,7 +192,7 @@ def test_doctor_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
         "not installed: llm, data, cuda, triton,",
         "pip install 'kernelcast[NAME]'",
     ):
-        assert words in told.output
+        assert words in " ".join(told.output.split())
 
 
 def test_doctor_checks_every_extra() -> None:
@@ -200,5 +200,5 @@ def test_doctor_checks_every_extra() -> None:
     declared = tomllib.loads(pyproject)["project"]["optional-dependencies"]
     everything = declared.pop("all")
     assert list(_EXTRAS) == list(declared)
-    del declared["ray"]  # for its size
+    del declared["ray"], declared["torch"]  # for their size
     assert everything == [f"kernelcast[{','.join(declared)}]"]

@@ -61,7 +61,7 @@ PUBLIC = {
         replay_search replay_space run_plan summarise
     """,
     "kernelcast.languages": """
-        Dialect dialect ending_of endings names of_ending
+        Dialect dialect element_type ending_of endings names of_ending
     """,
     "kernelcast.llm": """
         Answer Client Endpoint Message Outcome Price Reply Request Schema TokenLogprob
@@ -69,6 +69,9 @@ PUBLIC = {
     """,
     "kernelcast.policies": """
         Conformal MeasureAll Selective TopK ValueOfInformation
+    """,
+    "kernelcast.porting": """
+        Imported import_gpumode import_kernelbench
     """,
     "kernelcast.proposers": """
         LlmProposer PoolProposer TemplateProposer TunerProposer configured_kernel

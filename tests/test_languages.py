@@ -8,9 +8,19 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from kernelcast import Kernel, Problem, SetupError, UnknownComponent
+from kernelcast import Kernel, Problem, ProblemError, SetupError, UnknownComponent
 from kernelcast.canonical import canonical_source, kernel_id, read_kernel
-from kernelcast.languages import BUILT_IN, dialect, ending_of, endings, names, of_ending
+from kernelcast.languages import (
+    BUILT_IN,
+    dialect,
+    element_type,
+    ending_of,
+    endings,
+    names,
+    of_ending,
+)
+from kernelcast.problems import load_problem
+from tests.backends.dtype_problems import sum_problem
 from tests.examples import install_example
 
 BROKEN = """
@@ -29,9 +39,10 @@ def plain_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_the_built_in_languages_are_these() -> None:
-    assert names() == ["cpp", "cuda", "hip", "opencl", "python", "triton"]
+    assert names() == ["cpp", "cuda", "hip", "opencl", "python", "torch", "triton"]
     assert list(endings()) == [".cpp", ".cc", ".cu", ".hip", ".cl", ".py"]
-    assert [ending_of(name) for name in names()] == [".cpp", ".cu", ".hip", ".cl", ".txt", ".py"]
+    known = [".cpp", ".cu", ".hip", ".cl", ".txt", ".py", ".py"]
+    assert [ending_of(name) for name in names()] == known
 
 
 def test_a_built_in_language_is_known_without_reading_entry_points() -> None:
@@ -81,6 +92,28 @@ def test_a_word_of_the_dialect_stays(plain_c: Path) -> None:
     text = "float f(float x) { return fast_sqrt(own_sqrt(x)); }"
     assert "fast_sqrt" in canonical_source(text, "own")
     assert "own_sqrt" not in canonical_source(text, "own")
+
+
+def test_a_dialect_says_what_it_calls_data_types_and_which_it_lacks(plain_c: Path) -> None:
+    assert element_type("c", "float16") == "_Float16"
+    (plain_c / "kernelcast_c.py").write_text(
+        "from kernelcast.languages import Dialect\n"
+        "C = Dialect(family='c', endings=('.c',), dtypes={'bool': '_Bool', 'float16': ''})\n"
+    )
+    (plain_c / "kernelcast_c-0.1.0.dist-info/entry_points.txt").write_text(
+        "[kernelcast]\nlanguage.own = kernelcast_c:C\n"
+    )
+    sys.modules.pop("kernelcast_c", None)
+    assert element_type("own", "bool") == "_Bool"
+    assert element_type("own", "float16") == ""
+    folder = plain_c / "problem"
+    folder.mkdir()
+    sum_problem(folder, "float16")
+    toml = (folder / "problem.toml").read_text().replace('"cpp"', '"own"')
+    (folder / "problem.toml").write_text(toml)
+    (folder / "seed.c").write_text("")
+    with pytest.raises(ProblemError, match="a is float16, which own does not have; use another"):
+        load_problem(folder)
 
 
 def test_an_installed_language_takes_no_ending_from_a_built_in_one(plain_c: Path) -> None:

@@ -25,6 +25,7 @@ from kernelcast.llm._pace import Bucket, backoff_s, retry_after_s
 from kernelcast.llm._prices import PRICES_ENV, price_of
 from kernelcast.llm._replies import find_object, misfit, read_completion
 from kernelcast.testing import synthetic_problem
+from kernelcast.types import Module
 from tests.model_server import Reply as Scripted
 from tests.model_server import ScriptedServer, count_prompt_tokens, seconds_at_work
 
@@ -853,3 +854,44 @@ def test_a_real_answer_stops_at_the_limit_and_tells_its_log_probabilities(small_
 def test_work_that_nobody_stated_is_not_told_as_none(flops: str, size: str, told: str) -> None:
     problem = synthetic_problem().model_copy(update={"flops": flops, "bytes": size})
     assert told in problem_text(problem).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("language", "dtype", "told"),
+    [
+        ("cpp", "float32", "- x: input, float32[N]"),
+        ("cpp", "bfloat16", "- x: input, bfloat16[N], elements are uint16_t"),
+        ("cuda", "float8_e5m2", "- x: input, float8_e5m2[N], elements are __nv_fp8_e5m2"),
+        ("opencl", "bool", "- x: input, bool[N], elements are uchar"),
+        ("not_installed", "bool", "- x: input, bool[N]"),
+    ],
+)
+def test_a_model_is_told_what_narrow_elements_are_called(
+    language: str, dtype: str, told: str
+) -> None:
+    problem = synthetic_problem()
+    x = problem.arguments[0].model_copy(update={"dtype": dtype})
+    changes = {"language": language, "arguments": (x, *problem.arguments[1:])}
+    assert told in problem_text(problem.model_copy(update=changes)).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [
+        (
+            Module(init="1.5, N", call="x", returns="y"),
+            "Class `ModelNew`, PyTorch, made once by ModelNew(1.5, N); its forward is called with "
+            "(x), returns y. Tensors:",
+        ),
+        (
+            Module(call="(x, y)"),
+            "Function `ModelNew`, PyTorch, called with ((x, y)), returns the other outputs. "
+            "Arrays are tensors:",
+        ),
+    ],
+)
+def test_a_model_is_told_how_a_module_is_called(module: Module, told: str) -> None:
+    changes = {"language": "torch", "entry": "ModelNew", "module": module}
+    text = problem_text(synthetic_problem().model_copy(update=changes))
+    assert told in text.splitlines()
+    assert "then the dimensions" not in text

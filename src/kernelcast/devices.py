@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+from kernelcast.dtypes import dtype_of
 from kernelcast.errors import SetupError
 from kernelcast.expression import evaluate
 from kernelcast.types import Device, Problem
@@ -160,10 +161,15 @@ def _vendor(device: str) -> str | None:
 def roofline_s(problem: Problem, device: Device) -> float | None:
     """Lower bound of a call's runtime by the device's nominal peaks, geometric mean over cases.
 
-    None if the problem states no timed case, no work, or no dtype whose peak is known.
+    The peak is that of the floating-point inputs, or else outputs: a sum of narrow numbers that is
+    written as float32 runs at the peak of the narrow ones.
+
+    None if the problem states no timed case, no work, or no such type, or if a peak is not known.
     """
-    peaks = [device.peak_flops[a.dtype] for a in problem.arguments if a.dtype in device.peak_flops]
-    if not peaks or not problem.timed_cases:
+    floats = [argument for argument in problem.arguments if dtype_of(argument.dtype).is_float]
+    inputs = [argument for argument in floats if argument.role == "input"]
+    peaks = [device.peak_flops.get(argument.dtype, 0.0) for argument in inputs or floats]
+    if not peaks or min(peaks) == 0.0 or not problem.timed_cases:
         return None
     bounds = [
         max(

@@ -10,12 +10,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
 
-from kernelcast import plugins
+from kernelcast import dtypes, plugins
 from kernelcast.errors import SetupError, UnknownComponent
 from kernelcast.types import Language
 
@@ -35,6 +35,8 @@ class Dialect:
         lists: Files of `canonical/vocabulary` whose words canonical source keeps.
         words: Further words that it keeps; one that starts with a dot stays only behind an access.
         on_cpu: Whether its kernels run on this machine's CPU if no device is named.
+        dtypes: What its kernels call the elements of an array, by data type, where that is not what
+            C++ on a CPU calls them. The name is empty for a type that the language does not have.
     """
 
     family: Literal["c", "python"]
@@ -42,16 +44,21 @@ class Dialect:
     lists: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     on_cpu: bool = False
+    dtypes: Mapping[str, str] = field(default_factory=dict)
 
 
 BUILT_IN: Mapping[Language, Dialect] = MappingProxyType(
     {
         "cpp": Dialect("c", (".cpp", ".cc"), _C, on_cpu=True),
-        "cuda": Dialect("c", (".cu",), _GPU),
+        "cuda": Dialect("c", (".cu",), _GPU, dtypes=dtypes.names_in("cuda")),
         "hip": Dialect("c", (".hip",), (*_GPU, "hip")),
-        "opencl": Dialect("c", (".cl",), ("c", "opencl"), on_cpu=True),
+        "opencl": Dialect(
+            "c", (".cl",), ("c", "opencl"), on_cpu=True, dtypes=dtypes.names_in("opencl")
+        ),
         "python": Dialect("python", (), _PYTHON),
-        "triton": Dialect("python", (".py",), _PYTHON),
+        # Before Triton, whose files have the same ending: a file alone is taken for Triton's.
+        "torch": Dialect("python", (".py",), _PYTHON, on_cpu=True, dtypes=dtypes.names_in("torch")),
+        "triton": Dialect("python", (".py",), _PYTHON, dtypes=dtypes.names_in("triton")),
     }
 )
 _BUILT_IN_ENDINGS = {end: name for name, read in BUILT_IN.items() for end in read.endings}
@@ -70,6 +77,17 @@ def dialect(language: Language) -> Dialect:
         SetupError: Its package is broken.
     """
     return BUILT_IN.get(language) or _installed(language, tuple(sys.path))
+
+
+def element_type(language: Language, dtype: dtypes.Name) -> str:
+    """Return what the kernels of a language call the elements of an array; empty if they have none.
+
+    Raises:
+        UnknownComponent: The language is neither built in nor installed.
+        SetupError: Its package is broken.
+    """
+    in_cpp = dtypes.dtype_of(dtype).in_language["cpp"]
+    return dialect(language).dtypes.get(dtype, in_cpp)
 
 
 def ending_of(language: Language) -> str:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kernelcast import dtypes
 from kernelcast.distribution import Distribution
 from kernelcast.expression import evaluate
 
@@ -49,9 +50,12 @@ SPECIAL_WORDS: Mapping[Special, str] = {"nan": "NaN", "inf": "infinity", "denorm
 
 
 class Fill(Record):
-    """How an input array is filled. Bounds may be expressions; `high` is exclusive."""
+    """How an input array is filled. Bounds may be expressions; `high` is exclusive.
 
-    kind: Literal["normal", "uniform", "integers"] = "normal"
+    `drawn`: by the problem's own code, as its `Module` says.
+    """
+
+    kind: Literal["normal", "uniform", "integers", "drawn"] = "normal"
     mean: float = 0.0
     std: float = 1.0
     low: float | str = 0.0
@@ -67,7 +71,7 @@ class Argument(Record):
 
     name: str
     role: Literal["input", "output"]
-    dtype: Literal["float32", "float64", "int32", "int64"]
+    dtype: dtypes.Name
     shape: tuple[str, ...]
     fill: Fill = Fill()
     special: tuple[Special, ...] = ()
@@ -102,6 +106,30 @@ class Tolerance(Record):
 
     rtol: float
     atol: float
+
+
+class Module(Record):
+    """How the Python of a problem is called: a PyTorch module, or a function of tensors.
+
+    Texts are written as between the parentheses of a call. Their names are arguments, which are
+    tensors, and dimensions, which are integers; beside them stand literals, tuples, lists and
+    dictionaries. An output that is named in `call` is written by the entry and not made by it.
+
+    `init`: arguments of the class; None if the entry is a function. `call`: arguments of each call;
+    all inputs if empty. `returns`: what it returns; all outputs if empty. `reference`: the class or
+    function of reference.py that is right by definition. `precision`: the one that it is computed
+    in; `native` if float64 is not what it means. `draw`: an expression of dimensions and `seed` by
+    which reference.py makes the arguments of a call. `check`: a function of reference.py that also
+    judges an output, by True or by True and words.
+    """
+
+    init: str | None = None
+    call: str = ""
+    returns: str = ""
+    reference: str = "Model"
+    precision: Literal["float64", "native"] = "float64"
+    draw: str = ""
+    check: str = ""
 
 
 class Template(Record):
@@ -146,6 +174,7 @@ class Problem(Record):
     seed_source: str
     template: Template | None = None
     hidden: Hidden | None = None
+    module: Module | None = None
 
     @classmethod
     def unstated(

@@ -12,6 +12,7 @@ from kernelcast.backends._inputs import Array
 from kernelcast.backends._verify import Reference
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.devices import detect_cpu
+from kernelcast.dtypes import shown
 from kernelcast.types import Argument, Case, Problem, Tolerance
 
 SEED = """
@@ -69,7 +70,8 @@ def plain_reference(problem: Problem) -> Reference:
     def reference(inputs: Mapping[str, Array], case: Case) -> tuple[Array, ...]:
         # NaN and infinity are meant where a case has special values.
         with np.errstate(all="ignore" if case.special else None):
-            answer = namespace["reference"](*inputs.values(), **case.dimensions)
+            given = (array.astype(shown(array.dtype)) for array in inputs.values())
+            answer = namespace["reference"](*given, **case.dimensions)
         arrays = answer if isinstance(answer, tuple) else (answer,)
         return tuple(np.asarray(array, dtype=np.float64) for array in arrays)
 

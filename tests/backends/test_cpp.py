@@ -11,6 +11,7 @@ from statistics import median
 
 import pytest
 
+from kernelcast import dtypes
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._library import LibraryChild
 from kernelcast.backends.cpp import CppBackend
@@ -29,6 +30,7 @@ from kernelcast.types import (
 )
 
 from .conftest import SEED, make_problem
+from .dtype_problems import NARROW, sum_problem
 
 pytestmark = pytest.mark.measures
 
@@ -389,3 +391,17 @@ def test_a_backend_that_nobody_holds_leaves_no_process(problem: Problem) -> None
     del backend
     gc.collect()
     assert not any(child.alive for child in waiting)
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_arrays_of_every_narrow_type_are_measured(
+    backend: CppBackend, tmp_path: Path, name: dtypes.Name
+) -> None:
+    problem = sum_problem(tmp_path, name)
+    measurement = backend.measure(problem, kernel(problem.seed_source), seed=1)
+    assert measurement.failure is None
+    assert measurement.sandbox == backend.level
+    unfinished = problem.seed_source.replace("i < N", "i < N - 2")
+    failure = backend.measure(problem, kernel(unfinished), seed=1).failure
+    assert failure is not None
+    assert failure.kind is FailureKind.WRONG_RESULT

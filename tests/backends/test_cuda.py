@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelcast import dtypes
 from kernelcast.backends import cuda
 from kernelcast.backends._gpu import choose_target
 from kernelcast.backends._launch import read_launch
@@ -20,6 +21,7 @@ from kernelcast.devices import find_device
 from kernelcast.errors import NoDevice, SetupError
 from kernelcast.testing import BackendContract
 from kernelcast.types import Evidence, FailureKind, Problem
+from tests.backends.dtype_problems import seed_kernel, sum_problem
 from tests.backends.gpu_problems import (
     CUDA_KERNELS,
     CUDA_TARGETS,
@@ -318,3 +320,13 @@ def test_every_kernel_is_right_and_ties_with_itself(name: str) -> None:
     backend.close()
     assert measurement.timing is not None, measurement.failure
     assert abs(measurement.timing.log2_speedup) < 0.3
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn"])
+def test_kernels_of_narrow_arrays_compile(
+    backends: dict[str, CudaBackend], tmp_path: Path, name: dtypes.Name
+) -> None:
+    problem = sum_problem(tmp_path, name, "cuda")
+    evidence = backends["sm_90"].inspect(problem, seed_kernel(problem))
+    assert evidence.failure is None
+    assert evidence.registers

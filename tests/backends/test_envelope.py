@@ -69,8 +69,11 @@ class FakeChild:
         self.deadline = 0.0
         self.starved = False
         self.aside_s = 0.0
+        self.copies_s = 0.0
+        self.copies_of_a_call_s = 0.0
         self.idle_cpu_per_request_s = 0.0
         self.seen: list[tuple[str, int, int, bytes]] = []
+        self.prepared: list[tuple[str, int, int]] = []
         self.timeouts_s: list[tuple[str, float]] = []
         self.fail_at: int | None = None
         self.failure = CRASH
@@ -89,9 +92,14 @@ class FakeChild:
         self.seen.append((case, calls, base, b"".join(content)))
         self.timeouts_s.append((case, timeout_s))
         self.aside_s += self.idle_cpu_per_request_s
+        self.copies_s = calls * self.copies_of_a_call_s
         if len(self.seen) == self.fail_at:
             return self.failure
         return self.idle_s + calls * self.call_s
+
+    def prepare(self, case: str, calls: int, base: int, timeout_s: float) -> Failure | None:
+        self.prepared.append((case, calls, base))
+        return None
 
     def idle(self, case: str, calls: int, timeout_s: float) -> float | Failure:
         return self.idle_s
@@ -338,6 +346,50 @@ def test_cpu_time_outside_of_calls_is_cheating() -> None:
     for child in (noisy.candidate, noisy.reference):
         child.idle_cpu_per_request_s = 1e-3
     noisy.timing()
+
+
+@pytest.mark.parametrize(
+    ("theirs_s", "reference_s", "late_s"),
+    [
+        (0.0, 0.0, 0.0),
+        (1e-3, 1e-3, 0.0),
+        (1.29e-3, 1e-3, 0.29e-3),
+        (2e-3, 1e-3, 1e-3),
+        (3e-3, 0.0, 3e-3),
+        (0.0, 9e-3, 0.0),  # copies that take less earn nothing
+    ],
+)
+def test_copies_that_take_longer_than_the_references_are_charged(
+    theirs_s: float, reference_s: float, late_s: float
+) -> None:
+    """A result that is computed when it is copied is late."""
+    contest = Contest()
+    for child, copies_s in ((contest.candidate, theirs_s), (contest.reference, reference_s)):
+        child.idle_s, child.copies_of_a_call_s = 0.0, copies_s
+        child.call_s = 20e-3  # long enough that a request is one call
+    timing = contest.timing()
+    assert timing.reference_runtime_s == pytest.approx(20e-3)
+    assert timing.runtime_s == pytest.approx(20e-3 + late_s)
+
+
+def test_a_process_is_prepared_before_its_slots_have_content() -> None:
+    contest = Contest()
+    contest.timing()
+    for child in (contest.candidate, contest.reference):
+        assert child.prepared == [(case, calls, base) for case, calls, base, _ in child.seen]
+
+
+def test_copies_of_a_batch_are_charged_by_the_call() -> None:
+    contest = Contest()
+    for child in (contest.candidate, contest.reference):
+        child.call_s, child.idle_s = 20e-6, 0.0
+        child.copies_of_a_call_s = 10e-6
+    contest.candidate.copies_of_a_call_s = 52.5e-6
+    timing = contest.timing()
+    calls = max(calls for _, calls, _, _ in contest.candidate.seen)
+    assert calls > 10
+    assert timing.reference_runtime_s == pytest.approx(20e-6)
+    assert timing.runtime_s == pytest.approx(20e-6 + 42.5e-6, rel=1e-3)
 
 
 def test_what_is_faster_than_the_device_can_be_is_cheating() -> None:

@@ -14,9 +14,12 @@ from scipy import stats
 
 from kernelcast.backends._arena import Arena, Layout
 from kernelcast.backends._inputs import FreshInputs, hidden_cases, make_inputs, sample_inputs
+from kernelcast.dtypes import dtype_of
 from kernelcast.expression import evaluate
 from kernelcast.problems import bundled_problems, load_problem
 from kernelcast.types import Argument, Case, Fill, Hidden, Problem, Special, Tolerance
+
+from .dtype_problems import NARROW, NARROW_FLOATS
 
 SIZE = 50_000  # longer than the pieces that mixing works in
 UNLIKELY = 1e-6
@@ -61,7 +64,8 @@ def fresh(problem: Problem, case: Case, count: int, seed: int = 0) -> list[NDArr
     size = case.dimensions["N"]
     found = []
     for _ in range(count):
-        arrays = [np.empty(size, problem.arguments[0].dtype), np.empty(2 * size, "float32")]
+        x = np.empty(size, dtype_of(problem.arguments[0].dtype).stored)
+        arrays = [x, np.empty(2 * size, "float32")]
         source.fill(arrays, rng)
         found.append(arrays[0])
     return found
@@ -88,6 +92,9 @@ DISCRETE = [
     ("int32", 0, 2**31 - 1),
     ("int64", -(2**40), 2**40),
 ]
+
+
+INTEGERS = Fill(kind="integers", low=-3, high=4)
 
 
 @pytest.mark.parametrize(("dtype", "fill", "distribution"), CONTINUOUS)
@@ -216,6 +223,47 @@ def test_shapes_are_those_of_the_case() -> None:
     assert all(array.flags.c_contiguous for array in inputs.values())
 
 
+@pytest.mark.parametrize("dtype", NARROW_FLOATS)
+@pytest.mark.parametrize(
+    "fill",
+    [Fill(), Fill(mean=3.0, std=0.5), Fill(kind="uniform", low=-1, high=3), INTEGERS],
+    ids=["normal", "shifted", "uniform", "integers"],
+)
+def test_narrow_numbers_are_drawn_and_mixed_alike(dtype: Any, fill: Fill) -> None:
+    """Each value comes as often as float64 of the same distribution rounds to it."""
+    kind, case = dtype_of(dtype), case_of()
+    exact = drawn(problem_of("float64", fill), case, seed=7)
+    for values in (drawn(problem_of(dtype, fill), case), *fresh(problem_of(dtype, fill), case, 3)):
+        assert values.dtype == kind.numpy
+        both = [values.astype(np.float64), kind.rounded(exact).astype(np.float64)]
+        edges = np.unique(np.quantile(np.concatenate(both), np.linspace(0, 1, 12)))
+        counts = [np.bincount(np.searchsorted(edges, each), minlength=13) for each in both]
+        table = np.stack([counts[0], counts[1]])[:, np.sum(counts, axis=0) > 0]
+        assert stats.chi2_contingency(table).pvalue > UNLIKELY
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_narrow_content_never_comes_twice(dtype: Any) -> None:
+    is_float = dtype_of(dtype).is_float
+    fill = Fill() if is_float else Fill(kind="integers", low=0, high=2)
+    problem, case = problem_of(dtype, fill), case_of(256)
+    calls = fresh(problem, case, 1000)
+    assert len({each.tobytes() for each in calls}) == len(calls)
+    if not is_float:
+        for values in (drawn(problem, case_of()), *fresh(problem, case_of(), 2)):
+            assert np.bincount(values).tolist() == pytest.approx([SIZE / 2] * 2, rel=0.05)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float8_e4m3fn", "float8_e5m2"])
+def test_inputs_that_are_too_large_for_a_type_are_its_largest(dtype: Any) -> None:
+    problem = problem_of(dtype, Fill(std=float(dtype_of(dtype).largest) / 8))
+    case = case_of(1000, scale=16.0)
+    for values in (drawn(problem, case), *fresh(problem, case, 2)):
+        numbers = values.astype(np.float64)
+        assert np.isfinite(numbers).all()
+        assert np.abs(numbers).max() == dtype_of(dtype).largest
+
+
 # --------------------------------------------------------------------------------- hidden cases
 
 
@@ -309,6 +357,15 @@ def test_denormals_come_in_all_arrays_and_in_one_alone() -> None:
     together, alone = special_of(("denormal",), ("denormal",))
     assert together.special == {"x": "denormal", "w": "denormal"}
     assert len(alone.special) == 1
+
+
+@pytest.mark.parametrize("dtype", NARROW_FLOATS)
+def test_denormal_inputs_of_narrow_types_are_below_the_normal_numbers(dtype: Any) -> None:
+    kind = dtype_of(dtype)
+    case = case_of(1000).model_copy(update={"special": {"x": "denormal"}})
+    values = np.abs(drawn(problem_of(dtype), case).astype(np.float64))
+    assert values.max() == kind.largest_denormal
+    assert len(np.unique(values)) > 3
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["float32", "float64"]), st.integers(1, 40))

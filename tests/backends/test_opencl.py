@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelcast import dtypes
 from kernelcast.backends import _opencl_device, opencl
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._launch import read_launch
@@ -33,6 +34,7 @@ from kernelcast.types import (
     Timing,
 )
 from tests.backends.conftest import make_problem
+from tests.backends.dtype_problems import sum_problem
 from tests.backends.gpu_problems import KERNELS, edited, gpu_problem
 
 pytestmark = pytest.mark.measures
@@ -449,3 +451,13 @@ def test_a_gpu_is_described_as_far_as_opencl_tells() -> None:
     assert (device.kind, device.cores, device.clock_hz) == ("gpu", 80, 1.5e9)
     assert device.peak_flops == {}
     assert not facts.is_pocl
+
+
+@pytest.mark.parametrize("name", ["float16", "bool"])
+def test_narrow_arrays_are_measured(cl: OpenClBackend, tmp_path: Path, name: dtypes.Name) -> None:
+    problem = sum_problem(tmp_path, name, "opencl")
+    assert cl.measure(problem, kernel(problem.seed_source), seed=1).failure is None
+    unfinished = problem.seed_source.replace("i < N", "i < N - 2")
+    failure = cl.measure(problem, kernel(unfinished), seed=1).failure
+    assert failure is not None
+    assert failure.kind is FailureKind.WRONG_RESULT

@@ -21,7 +21,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kernelcast.backends._confine import process_started
-from kernelcast.backends._oracle import Oracle, Oracles, _Packages
+from kernelcast.backends._oracle import Oracle, Oracles
 from kernelcast.backends._proof import detect_sandbox
 from kernelcast.backends._sandbox import Sandbox
 from kernelcast.backends._verify import KnownAnswer, lint
@@ -201,57 +201,6 @@ def test_threads_take_turns(sandbox: Sandbox) -> None:
         answers = list(pool.map(lambda x: oracle({"x": x}, CASE)[0], inputs))
     for x, answer in zip(inputs, answers, strict=True):
         assert np.array_equal(answer, 2 * x)
-
-
-# -------------------------------------------------------------------------- packages to import
-
-
-def test_an_edited_package_is_found_where_it_is_and_nothing_around_it(
-    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "repository" / "edited_package"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("from .inner import FACTOR\n")
-    (package / "inner.py").write_text("FACTOR = 5\n")
-    (package.parent / "secret.env").write_text("KEY=1\n")
-    monkeypatch.syspath_prepend(str(package.parent))
-    source = body(
-        f"""
-        try:
-            open({str(package.parent / "secret.env")!r})
-        except OSError:
-            return edited_package.FACTOR * x
-        """,
-        "import edited_package",
-    )
-    assert package in _Packages.of(source).readable
-    assert package not in _Packages.of(HONEST).readable
-    assert np.array_equal(asked(source, sandbox)[0], 5 * X)
-
-
-@pytest.mark.parametrize("place", ["home", "here", "repository", "file"])
-def test_a_package_is_not_readable_where_it_holds_more_than_code(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "around_package"
-    (package / ".git" if place == "repository" else package / "inner").mkdir(parents=True)
-    (package / "__init__.py").touch()
-    if place == "home":
-        monkeypatch.setenv("HOME", str(package / "inner"))
-    if place == "here":
-        monkeypatch.chdir(package)
-    if place == "file":
-        (tmp_path / "single_module.py").touch()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    name = "single_module" if place == "file" else "around_package"
-    readable = list(_Packages.of(f"import {name}\n").readable)
-    assert not any(path.is_relative_to(tmp_path) for path in readable)
-    assert not any(Path.home().is_relative_to(path) for path in readable)
-
-
-def test_many_imports_and_strange_names_cost_little() -> None:
-    source = "".join(f"import no_module_{number}\n" for number in range(100_000))
-    assert _Packages.of("import __main__\nfrom . import x\n" + source).installed
 
 
 # ------------------------------------------------------------------------- broken references
@@ -625,14 +574,3 @@ def test_packages_that_the_sandbox_hides_are_a_setup_error(
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(SetupError, match="NumPy does not load"):
         asked(HONEST, sandbox)
-
-
-def test_folders_that_the_sandboxs_user_may_not_read_are_a_setup_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    packages = tmp_path / "closed" / "site-packages"
-    packages.mkdir(parents=True)
-    packages.parent.chmod(0o700)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(packages)])
-    with pytest.raises(SetupError, match="may not read"):
-        asked(HONEST, Sandbox(frozenset({"uid"})))

@@ -95,7 +95,9 @@ def test_the_command_line_measures_a_kernel_and_rejects_a_wrong_one(
 def test_without_the_package_the_problem_is_refused_with_the_fix(tmp_path: Path) -> None:
     search = kernelcast("search", SCALE, cwd=tmp_path)
     assert search.returncode != 0
-    assert "set language to one of cpp, cuda, hip, opencl, triton; a package" in search.stderr
+    assert (
+        "set language to one of cpp, cuda, hip, opencl, torch, triton; a package" in search.stderr
+    )
 
 
 def test_the_command_line_knows_the_language(tmp_path: Path, site: Path) -> None:

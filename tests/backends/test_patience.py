@@ -82,6 +82,13 @@ def test_patience_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
         assert impatient.starved
 
 
+def test_a_process_that_can_stop_itself_is_not_waited_for() -> None:
+    with process("import os, signal; os.kill(os.getpid(), signal.SIGSTOP)") as pid:
+        wait_for_state(pid, "T")
+        assert Patience(pid, LONG_S).left_s() > 0.0
+        assert Patience(pid, LONG_S, sealed=False).left_s() == 0.0
+
+
 def test_a_process_that_is_gone_is_not_waited_for() -> None:
     with process("pass") as pid:
         pass

@@ -5,6 +5,7 @@ a few of them, and above all real kernels and a real compiler that try to get ou
 from __future__ import annotations
 
 import errno
+import json
 import multiprocessing
 import os
 import platform
@@ -23,6 +24,7 @@ import pytest
 
 from kernelcast.backends import _confine, _sandbox, _seccomp
 from kernelcast.backends._arena import Arena
+from kernelcast.backends._child import Child
 from kernelcast.backends._library import LibraryChild
 from kernelcast.backends._proof import (
     Proof,
@@ -290,6 +292,108 @@ def test_a_sealed_kernel_may_use_threads_and_dies_of_all_else(
             assert not child.alive
 
 
+# ------------------------------------------------------------------------ Python that is sealed
+
+INTERPRETER = """
+import errno, json, mmap, os, socket, threading
+
+def main(arguments):
+    import _confine, _worker
+    policy = _confine.decode(arguments[0])
+    attempts, *numbers = _confine.confined(arguments)
+    service = _worker.Service(numbers)
+    service.wait()
+    _confine.seal(policy, service.reply_fd)
+
+    def tried(text):
+        try:
+            exec(text, dict(globals()))
+        except OSError as error:
+            return errno.errorcode.get(error.errno, "?")
+        except Exception as error:
+            return repr(error)
+        return "done"
+
+    def answer(*_):
+        done = json.dumps({text: tried(text) for text in json.loads(attempts)})
+        note = done.encode() + b"\\0"
+        service.memory[-NOTE_BYTES : len(service.memory) - NOTE_BYTES + len(note)] = note
+        return 0
+
+    service.serve(answer)
+    os._exit(0)
+"""
+NOTE_BYTES = 4096
+MAY = [
+    "open(__file__).read()",
+    "os.listdir(os.path.dirname(__file__))",
+    "os.stat(__file__)",
+    "os.code = mmap.mmap(-1, 4096, prot=7); os.code[:1] = b'x'",  # memory to write and to execute
+    "t = threading.Thread(target=len, args=('',)); t.start(); t.join()",
+    "os.getcwd()",
+]
+MAY_NOT = {
+    "open(__file__, 'a')": "EACCES",
+    "open(__file__, 'r+')": "EACCES",
+    "open(os.path.dirname(__file__) + '/new', 'w')": "EACCES",
+    "os.open(os.path.dirname(__file__), os.O_TMPFILE | os.O_RDWR)": "EACCES",
+    "os.fork() or os._exit(0)": "EPERM",
+    "os.posix_spawn('/bin/true', ['true'], {})": "EPERM",
+    "os.execv('/bin/true', ['true'])": "EPERM",
+    "socket.socket()": "EPERM",
+    "socket.socketpair()": "EPERM",
+    "os.memfd_create('x')": "EPERM",
+    "os.pipe()": "EPERM",
+    "os.unlink(__file__)": "EPERM",
+    "os.mkdir(os.path.dirname(__file__) + '/folder')": "EPERM",
+    "os.chmod(__file__, 0o777)": "EPERM",
+    "os.symlink('x', os.path.dirname(__file__) + '/link')": "EPERM",
+    "os.kill(os.getpid(), 0)": "EPERM",
+    "os.setsid()": "EPERM",
+}
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["the seal alone", "the whole sandbox"])
+@pytest.mark.parametrize("profile", ["measure", "compile"])
+def test_a_sealed_interpreter_reads_and_makes_code_and_is_refused_all_else(
+    whole: Sandbox, tmp_path: Path, profile: _seccomp.Profile, alone: bool
+) -> None:
+    """The process lives on: Python modules try things."""
+    (tmp_path / "package").mkdir()
+    script = tmp_path / "package" / "interpreter.py"
+    script.write_text(INTERPRETER.replace("NOTE_BYTES", str(NOTE_BYTES)))
+    sandbox = replace(whole, mechanisms=frozenset({"seccomp.seal"})) if alone else whole
+    child = Child(
+        sandbox,
+        f"{script.with_suffix('')}.main",
+        [json.dumps([*MAY, *MAY_NOT])],
+        Grant(profile, (script.parent,), interprets=True),
+        tmp_path,
+        words=3 + 2 + 2,
+        arena=attempt(0),
+        extra_bytes=NOTE_BYTES,
+    )
+    child.makes_code = True
+    with child:
+        assert child.load(30.0) is None
+        for _ in range(2):
+            assert isinstance(child.run("attempt", 1, 0, 30.0), float)
+            said = json.loads(child.memory[-NOTE_BYTES:].tobytes().partition(b"\0")[0])
+            assert {text: said[text] for text in MAY} == dict.fromkeys(MAY, "done")
+            refused = {text: said[text] for text in MAY_NOT}
+            if alone:
+                assert refused == MAY_NOT
+            else:  # another mechanism may have refused it first
+                assert set(refused.values()) <= {"EACCES", "EPERM", "EROFS"}
+        assert child.inspect() is None
+        child.makes_code = False
+        failure = child.inspect()
+        assert failure is not None
+        assert "writable and executable" in failure.message
+    left = {path.name for path in script.parent.iterdir()}
+    assert left <= {"interpreter.py", "__pycache__"}  # by the import, before the seal
+
+
 # ------------------------------------------------------------------------------------ compiling
 
 
@@ -500,6 +604,56 @@ def test_the_seal_on_both_machines(
     assert run_filter(seal, arch, openat, 0, looks) == 0x50000 | errno.EACCES
     assert run_filter(seal, arch, openat, 0, writes) == KILL
     assert run_filter(seal, arch ^ 1, read) == KILL
+
+
+@pytest.mark.parametrize(
+    ("machine", "arch", "write", "mmap", "clone", "openat", "execve", "getdents64", "pipe2"),
+    [
+        ("x86_64", 0xC000003E, 1, 9, 56, 257, 59, 217, 293),
+        ("aarch64", 0xC00000B7, 64, 222, 220, 56, 221, 61, 59),
+    ],
+)
+def test_the_seal_of_an_interpreter_on_both_machines(
+    monkeypatch: pytest.MonkeyPatch,
+    machine: str,
+    arch: int,
+    write: int,
+    mmap: int,
+    clone: int,
+    openat: int,
+    execve: int,
+    getdents64: int,
+    pipe2: int,
+) -> None:
+    """It refuses, and does not kill."""
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    filters = [
+        _seccomp.sealing_filter(frozenset({"seccomp.seal"}), profile, "interprets")
+        for profile in ("measure", "compile")
+    ]
+    assert filters[0] == filters[1]
+    program, blanks = filters[0]
+    filled = bytearray(program)
+    for blank in blanks:
+        struct.pack_into("<I", filled, 8 * blank + 4, 9)
+    seal = bytes(filled)
+    thread, process = 0x3D0F00, 17
+    looks = [os.O_RDONLY, os.O_RDONLY | os.O_CLOEXEC, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK]
+    writes = [
+        *(os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_CREAT, os.O_RDONLY | os.O_TRUNC),
+        *(os.O_RDONLY | os.O_APPEND, os.O_TMPFILE | os.O_RDWR),
+    ]
+    allowed = [
+        *((write, 1, 0), (write, 9, 0), (clone, thread, 0), (mmap, 0, 7), (getdents64, 0, 0)),
+        *((openat, 0, flags) for flags in looks),
+    ]
+    refused = [(write, 3, 0), (write, 8, 0), (clone, process, 0), (execve, 0, 0), (pipe2, 0, 0)]
+    assert [run_filter(seal, arch, *call) for call in allowed] == [ALLOW] * len(allowed)
+    assert {run_filter(seal, arch, *call) for call in refused} == {0x50000 | errno.EPERM}
+    assert {run_filter(seal, arch, openat, 0, flags) for flags in writes} == {
+        0x50000 | errno.EACCES
+    }
+    assert run_filter(seal, arch ^ 1, openat, 0, 0) == KILL
 
 
 def test_a_policy_survives_the_command_line(whole: Sandbox) -> None:

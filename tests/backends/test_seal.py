@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -143,3 +148,72 @@ def test_memory_that_is_writable_and_executable_is_found() -> None:
             verdicts.append(_seal.broken_seal(process.pid, -1))
             process.communicate(b"\n")
     assert verdicts == [None, "it has memory that is both writable and executable"]
+
+
+# ------------------------------------------------------------------ processes that were left behind
+
+CHAIN = """
+import os, sys, threading, time
+def child(body):
+    if os.fork() == 0:
+        body()
+        os._exit(0)
+def sleeper():
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+def launcher():
+    {launcher}
+    os.wait()
+child(launcher)
+os.wait()
+"""
+
+
+@contextmanager
+def running(launcher: str, processes: int) -> Iterator[tuple[int, list[int]]]:
+    """A launcher's id, when so many processes below its child have said their own ids."""
+    command = [sys.executable, "-c", CHAIN.replace("{launcher}", launcher)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process.pid, [int(process.stdout.readline()) for _ in range(processes)]
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_chain_of_launchers_and_a_worker_has_no_strays() -> None:
+    with running("child(sleeper)", 1) as (launcher, (worker,)):
+        assert _seal.strays(launcher, worker) is None
+
+
+@pytest.mark.parametrize(
+    ("launcher", "processes"),
+    [
+        ("child(sleeper); child(sleeper)", 2),
+        ("child(lambda: (print(os.getpid(), flush=True), child(sleeper), time.sleep(600)))", 2),
+        (
+            "child(lambda: (print(os.getpid(), flush=True), "
+            "threading.Thread(target=lambda: (child(sleeper), time.sleep(600))).start(), "
+            "time.sleep(600)))",
+            2,
+        ),
+    ],
+    ids=["beside the worker", "a child of the worker", "a child of one of its threads"],
+)
+def test_a_process_that_was_left_behind_is_seen(launcher: str, processes: int) -> None:
+    with running(launcher, processes) as (pid, (worker, *_)):
+        assert _seal.strays(pid, worker) == "it left a process behind"
+
+
+def test_a_worker_that_ended_is_not_mistaken_for_what_it_left() -> None:
+    with running("child(sleeper); child(sleeper)", 2) as (launcher, (worker, _)):
+        os.kill(worker, signal.SIGKILL)
+        deadline = time.monotonic() + 60.0
+        # The launcher waits for one child, which takes the dead one away.
+        while Path(f"/proc/{worker}").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert _seal.strays(launcher, worker) == "it ended and left a process behind"
+    assert _seal.strays(2**22 + 1, worker) is None  # there is nothing to look at

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from kernelcast import dtypes
 from kernelcast.backends._toolchain import ToolRun, find_cuda_tool
 from kernelcast.backends.triton import TritonBackend, _read_module
 from kernelcast.errors import NoDevice, SetupError
 from kernelcast.testing import BackendContract
 from kernelcast.types import Case, Evidence, Failure, FailureKind, Problem
+from tests.backends.dtype_problems import seed_kernel, sum_problem
 from tests.backends.gpu_problems import (
     CUDA_TARGETS,
     TRITON_KERNELS,
@@ -317,3 +319,34 @@ def test_every_kernel_is_right_and_ties_with_itself(name: str) -> None:
     backend.close()
     assert measurement.timing is not None, measurement.failure
     assert abs(measurement.timing.log2_speedup) < 0.3
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn"])
+def test_kernels_of_narrow_arrays_compile(
+    backends: dict[str, TritonBackend], tmp_path: Path, name: dtypes.Name
+) -> None:
+    problem = sum_problem(tmp_path, name, "triton")
+    evidence = backends["sm_90"].inspect(problem, seed_kernel(problem))
+    assert evidence.failure is None
+    assert evidence.registers
+
+
+def test_a_type_that_the_target_lacks_is_refused(
+    backends: dict[str, TritonBackend], tmp_path: Path
+) -> None:
+    problem = sum_problem(tmp_path, "float8_e4m3fn", "triton")
+    with pytest.raises(SetupError, match=r"which Triton has from sm_89 on, not on sm_80: name"):
+        backends["sm_80"].inspect(problem, seed_kernel(problem))
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e5m2"])
+def test_the_interpreter_rounds_to_narrow_types(
+    backends: dict[str, TritonBackend], tmp_path: Path, name: dtypes.Name
+) -> None:
+    problem = sum_problem(tmp_path, name, "triton", size=600)
+    backend = backends["gfx942"]  # whose code is not emulated
+    assert backend.verify(problem, seed_kernel(problem), seed=1) is None
+    off = problem.seed_source.replace("y.to(tl.float32)", "1.5 * y.to(tl.float32)")
+    failure = backend.verify(problem, seed_kernel(problem, off), seed=1)
+    assert failure is not None
+    assert failure.kind is FailureKind.WRONG_RESULT

@@ -20,6 +20,7 @@ from kernelcast.backends._verify import (
     differences,
     lint,
 )
+from kernelcast.dtypes import Name, dtype_of
 from kernelcast.errors import ProblemError
 from kernelcast.problems import bundled_problems, load_problem
 from kernelcast.types import (
@@ -34,6 +35,7 @@ from kernelcast.types import (
 )
 
 from .conftest import plain_reference
+from .dtype_problems import EVERY_FLOAT, NARROW, NARROW_FLOATS
 
 IDENTITY = "def reference(x, *, N):\n    return x\n"
 
@@ -82,7 +84,7 @@ def array(of: KnownAnswer | Image, slot: NDArray[np.uint8], name: str) -> NDArra
     image = of.image if isinstance(of, KnownAnswer) else of
     index = [each.name for each in image.arguments].index(name)
     start, length = image.layout.offsets[index], image.layout.lengths[index]
-    return slot[start : start + length].view(image.arguments[index].dtype)
+    return slot[start : start + length].view(dtype_of(image.arguments[index].dtype).stored)
 
 
 def refused(answer: KnownAnswer, slot: NDArray[np.uint8]) -> Failure:
@@ -643,6 +645,26 @@ def test_cases_too_small_to_tell_are_not_held_against_a_problem() -> None:
     lint(problem, plain_reference(problem), np.random.default_rng(0))
 
 
+def test_an_input_that_is_drawn_the_same_in_some_cases_is_held_against_none() -> None:
+    """GPU MODE's masks are all ones in some cases; kernels read them for the others."""
+    plain = make_problem("def reference(x, w, *, N):\n    return x * w\n", rtol=1e-4)
+    weight = Argument(
+        name="w", role="input", dtype="float32", shape=("N",), fill=Fill(kind="drawn")
+    )
+    x, y = plain.arguments
+    other = Case(name="other", dimensions={"N": 40}, timed=False)
+
+    def inputs(problem: Problem, case: Case, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+        (size,) = case.dimensions.values()
+        drawn = rng.random(size) if case.name == "other" else np.ones(size)
+        return {"x": rng.standard_normal(size), "w": drawn}
+
+    for cases, refused in (((*plain.cases, other), False), (plain.cases, True)):
+        problem = plain.model_copy(update={"arguments": (x, weight, y), "cases": cases})
+        with pytest.raises(ProblemError, match="w is the same") if refused else nullcontext():
+            lint(problem, plain_reference(problem), np.random.default_rng(0), inputs)
+
+
 @pytest.mark.parametrize("elements", [16, 76, 77, 20_000])
 def test_the_problem_that_overhead_is_measured_on_is_sound_on_machines_of_any_speed(
     elements: int,
@@ -690,3 +712,147 @@ def test_a_guard_written_to_another_shows() -> None:
     guards = answer.image.content[: answer.image.layout.offsets[0]]
     assert np.isnan(guards.view(np.float32)).all()
     assert np.isnan(guards.view(np.float64)).all()
+
+
+# ------------------------------------------------------------------------------- narrow types
+
+
+def problem_in(name: Name, source: str = IDENTITY, **facts: Any) -> Problem:
+    fill = Fill() if dtype_of(name).is_float else Fill(kind="integers", low=0, high=2)
+    return make_problem(source, dtype=name, fill=facts.pop("fill", fill), **facts)
+
+
+def rounded(name: Name, exact: NDArray[Any]) -> NDArray[Any]:
+    """What a kernel writes that calculates precisely."""
+    return dtype_of(name).rounded(exact).astype(dtype_of(name).stored)
+
+
+def beside(array: NDArray[Any], units: int) -> NDArray[Any]:
+    """Numbers that are so many units further from zero."""
+    bits = array.view(f"i{array.itemsize}")
+    moved: NDArray[Any] = bits + bits.dtype.type(units)
+    return moved.view(array.dtype)
+
+
+@given(st.sampled_from(NARROW), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 1e-3, 0.1]))
+def test_narrow_outputs_are_right_if_they_are_rounded_right(
+    name: Name, seed: int, rtol: float
+) -> None:
+    is_float = dtype_of(name).is_float
+    source = (
+        IDENTITY.replace("return x", "return x.astype('float64') / 3") if is_float else IDENTITY
+    )
+    answer, slot = draw(problem_in(name, source, rtol=rtol), seed)
+    right = rounded(name, answer.exact["y"])
+    output = array(answer, slot, "y")
+    output[:] = right
+    assert answer.check(slot, answer.errors(slot)) is None
+    assert differences(answer.image, answer.tolerance, answer.errors(slot), slot, slot) is None
+
+    place = int(np.argmax(np.abs(answer.exact["y"])))
+    above = answer.bounds["y"].high[place : place + 1].astype(output.dtype)
+    near = beside(above, -1 if is_float and above[0] < 0 else 1)[0]
+    far = -right[place] if is_float else near
+    unwritten = array(answer, answer.image.content, "y")[place]
+    for wrong in (near, far, unwritten):
+        if wrong == right[place]:  # a random integer is right by chance
+            continue
+        bad = slot.copy()
+        array(answer, bad, "y")[place] = wrong
+        assert f"y[{place}]" in refused(answer, bad).message
+        failure = differences(answer.image, answer.tolerance, {}, bad, slot)
+        assert (failure is not None) or (is_float and wrong == near)
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_narrow_outputs_that_nobody_wrote_are_wrong(name: Name) -> None:
+    answer, slot = draw(problem_in(name, size=400))
+    failure = refused(answer, answer.image.content)
+    assert failure.kind is FailureKind.WRONG_RESULT
+    y = array(answer, slot, "y")
+    y[200:] = array(answer, answer.image.content, "y")[200:]
+    assert "elements are wrong" in refused(answer, slot).message
+
+
+def test_a_bool_is_0_or_1() -> None:
+    answer, slot = draw(problem_in("bool"))
+    right = slot.copy()
+    assert array(answer, answer.image.content, "y").min() >= 2
+    array(answer, slot, "y")[:] *= 2
+    assert "is 2, expected 1 to 1" in refused(answer, slot).message
+    assert differences(answer.image, answer.tolerance, {}, slot, right) is not None
+
+
+@pytest.mark.parametrize("name", ["int8", "uint8", "int16"])
+def test_the_least_and_the_largest_integer_can_be_right(name: Name) -> None:
+    kind = dtype_of(name)
+    source = (
+        "import numpy as np\ndef reference(x, *, N):\n"
+        f"    return np.where(np.arange(N) % 2, {kind.largest}, {kind.lowest})\n"
+    )
+    answer, slot = draw(problem_in(name, source))
+    assert set(array(answer, slot, "y").tolist()) == {int(kind.lowest), int(kind.largest)}
+    assert answer.check(slot) is None
+
+
+@pytest.mark.parametrize("name", EVERY_FLOAT)
+def test_reading_a_guard_shows_in_every_type(name: Name) -> None:
+    answer, _ = draw(problem_in(name, size=5000))
+    guard = answer.image.content[: answer.image.layout.offsets[0]]
+    for other in EVERY_FLOAT:
+        if dtype_of(other).bytes >= min(dtype_of(name).bytes, 4):
+            assert np.isnan(guard.view(dtype_of(other).numpy)).all()
+    assert len(np.unique(guard)) > 1
+
+
+@pytest.mark.parametrize("name", NARROW_FLOATS)
+def test_what_is_too_large_for_a_type(name: Name) -> None:
+    """It is infinity; of a float8 also the largest number; and NaN where there is no infinity."""
+    kind = dtype_of(name)
+    source = f"def reference(x, *, N):\n    return x.astype('float64') * {kind.largest}\n"
+    answer, slot = draw(problem_in(name, source, size=1000, rtol=0.1))
+    exact = answer.exact["y"]
+    output = array(answer, slot, "y")
+    largest, numbers = kind.largest, kind.rounded(exact)
+    ways = {"inf": numbers.copy(), "largest": np.clip(numbers, -largest, largest)}
+    ways["nan"] = np.where(np.isinf(numbers), np.float32(np.nan), numbers)
+    right = {"inf": kind.has_infinity, "largest": kind.saturates, "nan": not kind.has_infinity}
+    slots = {}
+    for way, values in ways.items():
+        output[:] = values.astype(kind.numpy)
+        if right[way]:
+            errors = answer.errors(slot)
+            assert math.isfinite(errors["y"].rms)
+            assert answer.check(slot, errors) is None
+            slots[way] = slot.copy()
+        elif way != "inf":  # which e4m3fn does not hold
+            assert answer.check(slot) is not None
+    for one in slots.values():
+        for other in slots.values():
+            assert differences(answer.image, answer.tolerance, {}, one, other) is None
+
+
+@pytest.mark.parametrize("name", NARROW_FLOATS)
+@pytest.mark.parametrize("scale", [1 / 16, 1.0, 16.0])
+def test_a_kernel_that_rounds_between_steps_is_less_precise(name: Name, scale: float) -> None:
+    """An honest kernel rounds once, from float32."""
+    source = "def reference(x, *, N):\n    return x.astype('float64') * 1.7 / 3 + 0.01\n"
+    rtol = 8 * dtype_of(name).eps
+    answer, slot = draw(problem_in(name, source, size=4000, scale=scale, rtol=rtol, atol=1e-3))
+    x = array(answer, answer.image.content, "x").astype(np.float32)
+    output, stored = array(answer, slot, "y"), dtype_of(name).numpy
+    output[:] = (x * np.float32(1.7) / np.float32(3) + np.float32(0.01)).astype(stored)
+    honest = answer.errors(slot)
+    assert answer.check(slot, honest) is None
+    output[:] = (output.astype(np.float32) * np.float32(1 + 2.5 * dtype_of(name).eps)).astype(
+        stored
+    )
+    assert answer.check(slot) is None or scale != 1.0
+    assert answer.check(slot, honest) is not None
+
+
+def test_an_output_that_a_narrow_type_rounds_away_is_refused() -> None:
+    source = "def reference(x, *, N):\n    return 1.0 + 1e-4 * x\n"
+    problem = problem_in("float8_e4m3fn", source, size=64)
+    with pytest.raises(ProblemError, match="would be right"):
+        lint(problem, plain_reference(problem), np.random.default_rng(0))

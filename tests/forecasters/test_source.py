@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from _kernels import Sample, honest
+from _kernels import Sample, few_modules, honest
 from kernelcast.canonical import canonical_source, tokens
 from kernelcast.errors import SetupError
 from kernelcast.forecasters._features import SearchHistory
@@ -224,7 +224,12 @@ def asked_for(sample: Sample) -> tuple[str, str, str]:
     return sample.source, sample.language, sample.problem.entry
 
 
-@pytest.mark.parametrize("sample", honest(), ids=lambda sample: sample.name)
+# Of the modules a few: each takes as long as three kernels of C++.
+COMPILED = [sample for sample in honest() if sample.language != "torch"]
+MODULES = [sample for sample in few_modules() if not sample.row]
+
+
+@pytest.mark.parametrize("sample", [*COMPILED, *MODULES], ids=lambda sample: sample.name)
 def test_no_comment_dead_function_or_name_moves_the_forecast(sample: Sample) -> None:
     def forecast(source: str) -> tuple[object, ...]:
         kernel = Kernel(id="one", language=sample.language, source=source)

@@ -18,6 +18,7 @@ shape = ["M", "K"]
 fill = { kind = "normal" }
 special = ["nan", "inf", "denormal"]
 """
+LARGE_INT8_A = 'dtype = "int8"\nshape = ["M", "K"]\nfill = { kind = "integers", high = 129 }\n'
 INTEGERS_A = 'dtype = "int32"\nshape = ["M", "K"]\n'
 
 
@@ -90,7 +91,7 @@ def test_a_language_without_a_seed_is_refused_with_those_there_are(folder: Path)
         load_problem(folder, language="triton")
     (folder / "seed.py").write_text("LAUNCH = {}\n")
     assert load_problem(folder, language="triton").seed_source == "LAUNCH = {}\n"
-    with pytest.raises(ProblemError, match=r"no seed in python, only in cpp, cuda, triton$"):
+    with pytest.raises(ProblemError, match=r"no seed in python, only in cpp, cuda, torch, triton$"):
         load_problem(folder, language="python")
 
 
@@ -113,7 +114,11 @@ def test_missing_file_is_named(folder: Path, name: str) -> None:
         ("problem.toml", 'family = "gemm"', "", "problem.toml: family: Field required"),
         ("problem.toml", 'family = "gemm"', 'famly = "gemm"', "famly: Extra inputs"),
         ("problem.toml", 'language = "cpp"', 'language = "c"', "set language to one of cpp"),
-        ("problem.toml", '"float32"', '"float16"', r"arguments\.0\.dtype"),
+        ("problem.toml", '"float32"', '"float12"', r"arguments\.0\.dtype"),
+        ("problem.toml", '"float32"', '"float8_e4m3fn"', "a is float8_e4m3fn, which has no inf"),
+        ("problem.toml", '"float32"', '"uint8"', "a cannot hold special values"),
+        ("problem.toml", STATED_A, INTEGERS_A.replace("int32", "bool"), "a is bool; use fill"),
+        ("problem.toml", STATED_A, LARGE_INT8_A, "int8 holds -128 to 127, not 0 up to 129"),
         ("problem.toml", "[work]", "[other]", r"add a \[work\] table"),
         ("problem.toml", '"2*M*N*K"', '"2*M*Q"', "flops: .*unknown name 'Q'"),
         ("problem.toml", '"2*M*N*K"', '"M-M"', "flops 'M-M' is 0; it must be positive"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kernelcast.dtypes import dtype_of
 from kernelcast.types import Case, Problem
 
 _ALIGNMENT = 512  # of parts of a buffer in OpenCL: PoCL needs 128, NVIDIA 512
@@ -36,7 +37,7 @@ class Layout:
         for argument in problem.arguments:
             start = -(-(end + _GUARD_BYTES) // _ALIGNMENT) * _ALIGNMENT
             elements = math.prod(argument.extent(case.dimensions))
-            length = elements * np.dtype(argument.dtype).itemsize
+            length = elements * dtype_of(argument.dtype).bytes
             offsets.append(start)
             lengths.append(length)
             end = start + length

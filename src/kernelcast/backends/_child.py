@@ -12,9 +12,10 @@ import secrets
 import signal
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 from kernelcast.backends._arena import Arena
@@ -58,9 +59,12 @@ class Child:
     not beyond the `deadline` (of `time.perf_counter`). If it gives no answer by then, it is
     `starved`: the machine is busy, and nothing is known about the kernel. Of `wall_s` seconds of
     requests so far, the process had a core for `core_s`.
+
+    `copies_s` is what the last request's copies took, which are no part of `aside_s`.
     """
 
     on_cpu = True  # whether the kernel computes in this process, and not on a device
+    makes_code = False  # whether the process may make code as it runs
     sealed_by_linker = False  # by `_stub.c`, with the filter in a file of the folder
 
     def __init__(
@@ -73,13 +77,14 @@ class Child:
         *,
         words: int,
         arena: Arena,
-        **environment: str,
+        extra_bytes: int = 0,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.arena = arena
         if 1 + words > MOST_WORDS:
             raise ProblemError(f"{arena.problem.name} has too many arguments: {words} words")
         self._request = struct.Struct(f"<{1 + words}q")
-        self._line = Line(arena.size)
+        self._line = Line(arena.size + extra_bytes)
         self.memory = self._line.memory
         self._seal = sandbox.seal(grant, self._line.reply_write) if self.on_cpu else b""
         if self.sealed_by_linker:
@@ -95,6 +100,7 @@ class Child:
         self._cpu_clock: int | None = None
         self._cpu_seen_s = 0.0
         self.aside_s = 0.0
+        self.copies_s = 0.0
         self.deadline = math.inf
         self.wall_s = self.core_s = 0.0
         self.share = 1.0  # of a core, in a request that ended in starvation
@@ -105,6 +111,9 @@ class Child:
         layout = self.arena.layouts[case]
         offsets = [base + offset for offset in layout.offsets]
         return [idle, calls, layout.stride, *offsets, *self.arena.extents(case)]
+
+    def prepare(self, case: str, calls: int, base: int, timeout_s: float) -> Failure | None:
+        """Hook: get ready for a run on these slots, before the inputs are written to them."""
 
     def run(self, case: str, calls: int, base: int, timeout_s: float) -> float | Failure:
         """Wall seconds of calling the kernel on so many slots of a case, the first at `base`."""
@@ -194,7 +203,7 @@ class Child:
             return None
         fault = f"it runs more than {MOST_THREADS} threads" if self._crowded else None
         if whole and fault is None:
-            fault = broken_seal(self._worker_pid, self._filters)
+            fault = broken_seal(self._worker_pid, self._filters, makes_code=self.makes_code)
         if fault is None:
             return None
         if self._process.ended_within(LAST_BREATH_S):  # there is nothing to look at

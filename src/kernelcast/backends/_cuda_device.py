@@ -156,7 +156,7 @@ class CudaChild(LaunchingChild):
             self._distinct[0].cubin.parent,
             words=5 + arrays + dimensions + 6,
             arena=arena,
-            **_environment(),
+            environment=_environment(),
         )
 
     def phase_words(self, phase: int, case: str, calls: int, base: int) -> list[int]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernelcast.dtypes import DType, dtype_of
 from kernelcast.expression import evaluate
 from kernelcast.types import Argument, Case, Problem, Special
 
@@ -32,7 +33,6 @@ LATE = ", late"
 _SHAPES_TO_CHOOSE_FROM = 4
 _SHAPES_FOR_SPECIAL = 48
 _MOST_SPECIAL = 3  # elements of an array that are NaN or infinite
-_BELOW_NORMAL = 16.0  # by which the largest denormal inputs are below the smallest normal number
 
 
 def make_inputs(problem: Problem, case: Case, rng: np.random.Generator) -> dict[str, Array]:
@@ -42,17 +42,19 @@ def make_inputs(problem: Problem, case: Case, rng: np.random.Generator) -> dict[
         for argument in problem.arguments
         if argument.role == "input"
     }
-    for name, special in case.special.items():
-        _make_special(inputs[name], special, rng)
+    for argument in problem.arguments:
+        if special := case.special.get(argument.name):
+            _make_special(inputs[argument.name], dtype_of(argument.dtype), special, rng)
     return inputs
 
 
-def _make_special(array: Array, special: Special, rng: np.random.Generator) -> None:
+def _make_special(array: Array, dtype: DType, special: Special, rng: np.random.Generator) -> None:
     """Put NaN or infinity at a few random places, or make the whole array denormal."""
     if special == "denormal":
-        smallest = np.finfo(array.dtype).tiny
-        array /= max(np.abs(array).max(), smallest)
-        array *= smallest / _BELOW_NORMAL
+        values = array.astype(np.float64)
+        values /= max(np.abs(values).max(), dtype.smallest)
+        values *= dtype.largest_denormal
+        array[...] = values
         return
     flat = array.reshape(-1)
     count = min(flat.size, int(rng.integers(1, _MOST_SPECIAL + 1)))
@@ -66,13 +68,13 @@ def sample_inputs(
     """Return the size of each array of a case in bytes, and its first bytes; outputs are zeros."""
     samples = []
     for argument in problem.arguments:
-        dtype, elements = np.dtype(argument.dtype), math.prod(argument.extent(case.dimensions))
-        shape = (min(elements, most_bytes // dtype.itemsize),)
+        dtype, elements = dtype_of(argument.dtype), math.prod(argument.extent(case.dimensions))
+        shape = (min(elements, most_bytes // dtype.bytes),)
         if argument.role == "input":
             content = _Filling(argument, case).drawn(shape, rng)
         else:
-            content = np.zeros(shape, dtype)
-        samples.append((elements * dtype.itemsize, content.tobytes()))
+            content = np.zeros(shape, dtype.numpy)
+        samples.append((elements * dtype.bytes, content.tobytes()))
     return samples
 
 
@@ -82,19 +84,25 @@ class _Filling:
     def __init__(self, argument: Argument, case: Case) -> None:
         fill = argument.fill
         self.kind = fill.kind
-        self.dtype = np.dtype(argument.dtype)
-        # The sum of two 32-bit integers needs more room.
-        self.wide = self.dtype if self.dtype.kind == "f" else np.dtype(np.int64)
+        self.dtype = dtype_of(argument.dtype)
+        self.wide = self.dtype.wide
         # Whole numbers are counts or indices, whatever their type.
-        scale = case.scale if self.dtype.kind == "f" and fill.kind != "integers" else 1.0
+        scale = case.scale if self.dtype.is_float and fill.kind != "integers" else 1.0
         self.mean, self.std = scale * fill.mean, scale * fill.std
         self.low = self.high = 0.0
         if fill.kind != "normal":
             self.low = scale * evaluate(str(fill.low), case.dimensions)
             self.high = scale * evaluate(str(fill.high), case.dimensions)
+        if self.dtype.name == "bool":
+            self.low, self.high = 0.0, 2.0
 
     def drawn(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
         """Independent values."""
+        return self.dtype.drawn(self._exact(shape, rng))
+
+    def _exact(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+        """Independent values that are not rounded to the type yet."""
+        values: Array
         match self.kind:
             case "normal":
                 values = self._standard(shape, rng)
@@ -105,15 +113,17 @@ class _Filling:
                 values = rng.uniform(self.low, self.high, shape)
             case "integers":
                 values = rng.integers(int(self.low), int(self.high), shape)
-        return np.ascontiguousarray(values, dtype=self.dtype)
+        return values
 
     def pool(self, length: int, rng: np.random.Generator) -> Array:
         """Values to take windows of; without the mean or lower bound."""
         if self.kind == "normal":
             normal = self._standard((length,), rng)
             normal *= self.std
-            return normal.astype(self.dtype, copy=False)
-        values = self.drawn((length,), rng).astype(self.wide, copy=False)
+            return normal.astype(self.wide, copy=False)
+        # What is mixed of narrow numbers is rounded when it has been mixed.
+        make = self._exact if self.dtype.is_narrow else self.drawn
+        values = make((length,), rng).astype(self.wide, copy=False)
         values -= self.wide.type(self.low)
         return values
 
@@ -130,18 +140,22 @@ class _Filling:
             here, there = one[first : first + size], other[second : second + size]
             if self.kind == "normal":
                 angle = rng.uniform(0.0, 2.0 * math.pi)
-                np.multiply(here, self.dtype.type(math.cos(angle)), out=out[part])
-                out[part] += there * self.dtype.type(math.sin(angle))
+                mixed = np.empty(size, self.wide) if self.dtype.is_narrow else out[part]
+                np.multiply(here, self.wide.type(math.cos(angle)), out=mixed)
+                mixed += there * self.wide.type(math.sin(angle))
                 if self.mean:
-                    out[part] += self.dtype.type(self.mean)
+                    mixed += self.wide.type(self.mean)
             else:
                 mixed = here + there
                 mixed -= (mixed >= span) * span
                 mixed += low
-                out[part] = mixed
+                if not self.dtype.is_narrow:
+                    out[part] = mixed
+            if self.dtype.is_narrow:
+                out[part] = self.dtype.drawn(mixed)
 
     def _standard(self, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-        return rng.standard_normal(shape, np.float32 if self.dtype == np.float32 else np.float64)
+        return rng.standard_normal(shape, np.float32 if self.wide == np.float32 else np.float64)
 
 
 def chunks(size: int) -> Iterator[slice]:
@@ -149,8 +163,15 @@ def chunks(size: int) -> Iterator[slice]:
     return (slice(start, start + _CHUNK) for start in range(0, size, _CHUNK))
 
 
-class FreshInputs:
+class InputSource(Protocol):
     """A source of inputs of one case that never repeat."""
+
+    def fill(self, arrays: list[Array], rng: np.random.Generator) -> None:
+        """Write new content to the input arrays, flat and in the order of the signature."""
+
+
+class FreshInputs:
+    """Inputs that are mixed of two pools."""
 
     def __init__(self, problem: Problem, case: Case, rng: np.random.Generator) -> None:
         self._pools: list[tuple[_Filling, Array, Array]] = []
@@ -180,9 +201,10 @@ def hidden_cases(
         drawn = [_drawn_dimensions(problem, largest_bytes, rng) for _ in range(draws)]
         return [shape for shape in drawn if shape is not None] or [dict(smallest.dimensions)]
 
+    scales = (1.0, *_scales(problem))
     cases = []
     for index in range(count):
-        scale = (1.0, *_SCALES)[index % (1 + len(_SCALES))]
+        scale = scales[index % len(scales)]
         # Magnitudes show where there is something to add up: of several shapes, the largest.
         drawn = shapes(1 if scale == 1.0 else _SHAPES_TO_CHOOSE_FROM)
         shape = max(drawn, key=lambda shape: array_bytes(problem, shape))
@@ -201,7 +223,8 @@ def varied_cases(problem: Problem, rng: np.random.Generator) -> list[Case]:
     """
     varied: list[Case] = []
     for case in problem.timed_cases:
-        changes: dict[str, dict[str, Any]] = {f"x {scale:g}": {"scale": scale} for scale in _SCALES}
+        scales = _scales(problem) or (1.0,)
+        changes: dict[str, dict[str, Any]] = {f"x {scale:g}": {"scale": scale} for scale in scales}
         for name, special in _special_values(problem, rng).items():
             changes[f"with {name}"] = {"special": special}
         for name, change in changes.items():
@@ -209,6 +232,11 @@ def varied_cases(problem: Problem, rng: np.random.Generator) -> list[Case]:
                 named = {"name": f"{case.name} {name}{again}", "timed": False}
                 varied.append(case.model_copy(update={**change, **named}))
     return varied
+
+
+def _scales(problem: Problem) -> tuple[float, ...]:
+    """Other magnitudes of inputs; none for inputs that the problem's own code draws."""
+    return () if problem.module is not None and problem.module.draw else _SCALES
 
 
 def _special_values(problem: Problem, rng: np.random.Generator) -> dict[str, dict[str, Special]]:
@@ -256,6 +284,6 @@ def _lengths(problem: Problem, dimensions: Mapping[str, int]) -> tuple[float, fl
 def array_bytes(problem: Problem, dimensions: Mapping[str, int]) -> int:
     """Return the bytes of all arrays of a problem."""
     return sum(
-        math.prod(argument.extent(dimensions)) * np.dtype(argument.dtype).itemsize
+        math.prod(argument.extent(dimensions)) * dtype_of(argument.dtype).bytes
         for argument in problem.arguments
     )

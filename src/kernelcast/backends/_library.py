@@ -67,10 +67,12 @@ class LibraryChild(Child):
             self._folder,
             words=3 + arrays + dimensions,
             arena=arena,
-            # Idle OpenMP threads that spin would slow the other half of an interleaved pair.
-            OMP_NUM_THREADS=str(threads),
-            OMP_WAIT_POLICY="passive",
-            LD_AUDIT=native,
+            environment={
+                # Idle OpenMP threads that spin would slow the other half of an interleaved pair.
+                "OMP_NUM_THREADS": str(threads),
+                "OMP_WAIT_POLICY": "passive",
+                "LD_AUDIT": native,
+            },
         )
 
     def give(self, library: Path) -> None:

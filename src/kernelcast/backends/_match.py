@@ -24,13 +24,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Literal
 
 import numpy as np
 
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import STARVED, Child
-from kernelcast.backends._inputs import LATE, FreshInputs
+from kernelcast.backends._inputs import LATE, InputSource
 from kernelcast.backends._overtime import Overtime
 from kernelcast.backends._timing import OutOfTime, Precision, time_pairs
 from kernelcast.backends._verify import Errors, Image, KnownAnswer, Slot, differences
@@ -72,7 +73,7 @@ class Envelope:
         arena: Arena,
         candidate: Child,
         reference: Child,
-        fresh: Mapping[str, FreshInputs],
+        fresh: Mapping[str, InputSource],
         rng: np.random.Generator,
         deadline: float,
     ) -> None:
@@ -85,6 +86,7 @@ class Envelope:
         self._taken: Slot = np.zeros((0, 0), np.uint8)
         self._base = 0
         self._charged_s = {True: 0.0, False: 0.0}  # by side, True is the candidate's
+        self._copies_s: dict[str, list[float]] = {}  # the reference's for a call, by case
         self._call_limit_s: dict[str, float] = dict.fromkeys(arena.cases, math.inf)
         self.overtime = Overtime(candidate, reference)
         self._flush = np.zeros(0, np.uint8)
@@ -154,9 +156,10 @@ class Envelope:
         """The slot after one call on the known answer's inputs."""
         case = answer.image.case.name
         self._place(case, 1)
-        slot: Slot = self._slots(child, case, 1)[0]
+        slot: Slot = self._prepared(child, case, 1)[0]
         slot[:] = answer.image.content
         seconds = self._timed(child, case, 1)
+        self._late(child, case, 1)
         if child is self.reference:
             # From now on, calls that are very much slower than the reference's are cut short.
             self._call_limit_s[case] = _TIMEOUT_FACTOR * seconds
@@ -187,7 +190,18 @@ class Envelope:
             if self._taken.shape != slots.shape:  # new memory costs more than the copy
                 self._taken = np.empty_like(slots)
             self._taken[:] = slots
-        return seconds + self._charge(candidate=candidate)
+        return seconds + self._charge(candidate=candidate) + self._late(child, case, calls)
+
+    def _late(self, child: Child, case: str, calls: int) -> float:
+        """Seconds by which the candidate's copies exceed the reference's.
+
+        A result that is computed only when it is copied is late, and one that lies apart takes
+        longer to copy. What the reference's take is the median so far.
+        """
+        if child is self.reference:
+            self._copies_s.setdefault(case, []).append(child.copies_s / calls)
+            return 0.0
+        return max(0.0, child.copies_s - calls * median(self._copies_s[case]))
 
     def _charge(self, *, candidate: bool) -> float:
         """Seconds of CPU time that a process took aside since this was last asked."""
@@ -275,10 +289,16 @@ class Envelope:
 
     def _written(self, child: Child, case: str, calls: int) -> Slot:
         """The slots of a process with the staged inputs in them."""
-        slots = self._slots(child, case, calls)
+        slots = self._prepared(child, case, calls)
         for slot, image in zip(slots, self._images[case], strict=False):
             slot[:] = image.content
         return slots
+
+    def _prepared(self, child: Child, case: str, calls: int) -> Slot:
+        """The slots of a process that is ready for their content."""
+        failure = child.prepare(case, calls, self._base, self._limit_s(case, calls))
+        self._seconds(child, failure or 0.0)
+        return self._slots(child, case, calls)
 
     def _timed(self, child: Child, case: str, calls: int) -> float:
         limit_s = self._limit_s(case, calls)
@@ -339,7 +359,7 @@ class Match:
 
     arena: Arena
     start: Callable[[], AbstractContextManager[tuple[Child, Child]]]
-    draw: Callable[[], tuple[Sequence[KnownAnswer], Mapping[str, FreshInputs]]]
+    draw: Callable[[], tuple[Sequence[KnownAnswer], Mapping[str, InputSource]]]
     rng: np.random.Generator
     precision: Precision
     device: Device

@@ -9,31 +9,28 @@ questions the child is stopped, so that it cannot disturb a measurement.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
-import re
 import secrets
 import select
 import signal
-import stat
 import struct
-import sys
 import threading
 import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from kernelcast.backends._arena import Arena
-from kernelcast.backends._inputs import Array
+from kernelcast.backends._calls import case_calls, module_job
+from kernelcast.backends._inputs import Array, make_inputs
 from kernelcast.backends._line import Line
 from kernelcast.backends._oracle_worker import (
     CONFINED,
@@ -45,8 +42,10 @@ from kernelcast.backends._oracle_worker import (
     READY,
     RETURNED,
 )
+from kernelcast.backends._packages import Packages, require_readable_by_all
 from kernelcast.backends._patience import Patience, cpu_clock, innermost
-from kernelcast.backends._sandbox import Grant, Sandbox, death, interpreter_trees
+from kernelcast.backends._sandbox import Grant, Sandbox, death
+from kernelcast.dtypes import dtype_of, shown
 from kernelcast.errors import ProblemError, SetupError
 from kernelcast.types import Argument, Case, Problem
 
@@ -56,11 +55,9 @@ _DESCRIPTORS = 256
 _ALIGNMENT = 64
 _KEPT = 4
 _PASSED_ON = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_PACKAGE_FOLDERS = ("site-packages", "dist-packages")
-_IMPORT = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
-_MOST_IMPORTS = 64
 
 _Place = tuple[tuple[int, ...], str, int]  # shape, type and offset of an array in the memory
+_Named = tuple[str, Array, Argument]
 
 
 class Oracle:
@@ -71,8 +68,11 @@ class Oracle:
     answered at a time. `limit_s` is how long an answer may take (see `Patience`).
     """
 
-    def __init__(self, problem: Problem, sandbox: Sandbox, limit_s: float = _LIMIT_S) -> None:
+    def __init__(
+        self, problem: Problem, sandbox: Sandbox, limit_s: float = _LIMIT_S, weights_seed: int = 0
+    ) -> None:
         self._problem = problem
+        self._module = module_job(problem, weights_seed)
         self._sandbox = sandbox
         self._limit_s = limit_s
         self._outputs = [each for each in problem.arguments if each.role == "output"]
@@ -88,37 +88,130 @@ class Oracle:
             SetupError: The process cannot be started here.
         """
         shapes = [output.extent(case.dimensions) for output in self._outputs]
+        if self._module is not None:
+            return self._computed(inputs, case, shapes)
         places, size = _places(
             [
-                *((array.shape, array.dtype.str, array.nbytes) for array in inputs.values()),
+                *(
+                    (array.shape, shown(array.dtype).str, array.size * shown(array.dtype).itemsize)
+                    for array in inputs.values()
+                ),
                 *((shape, "<f8", 8 * math.prod(shape)) for shape in shapes),
             ]
         )
-        where = f"{self._problem.name}/reference.py"
+        request = {
+            "inputs": places[: len(inputs)],
+            "outputs": places[len(inputs) :],
+            "dimensions": dict(case.dimensions),
+        }
+        with self._asked(case, size) as process:
+            for place, array in zip(places, inputs.values(), strict=False):
+                process.array(place)[...] = array
+            status, payload = process.ask(request, self._limit_s)
+            _require(self._where, case, self._outputs, status, payload)
+            # Copies: the process may write to the memory at any time.
+            return tuple(process.array(place).copy() for place in places[len(inputs) :])
+
+    def inputs(self, problem: Problem, case: Case, rng: np.random.Generator) -> dict[str, Array]:
+        """Fresh inputs of a case, which the problem's own code draws if its `Module` says so."""
+        if problem.module is None or not problem.module.draw:
+            return make_inputs(problem, case, rng)
+        drawn = [argument for argument in problem.arguments if argument.role == "input"]
+        shapes = [argument.extent(case.dimensions) for argument in drawn]
+        places, size = _places(
+            (shape, argument.dtype, math.prod(shape) * dtype_of(argument.dtype).bytes)
+            for shape, argument in zip(shapes, drawn, strict=True)
+        )
+        request = {
+            "kind": "draw",
+            "case": case_calls(problem, case),
+            "seed": int(rng.integers(1 << 62)),
+            "arrays": [],
+            "places": [(dtype, shape, offset) for shape, dtype, offset in places],
+        }
+        with self._asked(case, size) as process:
+            status, payload = process.ask(request, self._limit_s)
+            _require(self._where, case, drawn, status, payload)
+            arrays = [
+                np.ndarray(shape, dtype_of(argument.dtype).numpy, process.memory, offset).copy()
+                for argument, (shape, _, offset) in zip(drawn, places, strict=True)
+            ]
+        return {argument.name: array for argument, array in zip(drawn, arrays, strict=True)}
+
+    def objection(self, case: Case, arrays: Mapping[str, Array]) -> str:
+        """What the problem's own check says against outputs, given with their inputs."""
+        if self._problem.module is None or not self._problem.module.check:
+            return ""
+        named, size = self._named(arrays)
+        request = {"kind": "check", "case": case_calls(self._problem, case), "places": []}
+        with self._asked(case, size) as process:
+            arrays_in = self._written(process, named)
+            status, payload = process.ask({**request, "arrays": arrays_in}, self._limit_s)
+            if status != RETURNED:
+                _require(self._where, case, (), status, payload)
+            return _printable(payload)
+
+    def _computed(
+        self, inputs: Mapping[str, Array], case: Case, shapes: Sequence[tuple[int, ...]]
+    ) -> tuple[Array, ...]:
+        """The outputs that PyTorch code computes."""
+        named, start = self._named(inputs)
+        places, size = _places(
+            ((shape, "float64", 8 * math.prod(shape)) for shape in shapes), start
+        )
+        request = {
+            "kind": "compute",
+            "case": case_calls(self._problem, case),
+            "places": [(dtype, shape, offset) for shape, dtype, offset in places],
+        }
+        with self._asked(case, size) as process:
+            arrays = self._written(process, named)
+            status, payload = process.ask({**request, "arrays": arrays}, self._limit_s)
+            _require(self._where, case, self._outputs, status, payload)
+            return tuple(process.array(place).copy() for place in places)
+
+    def _named(self, arrays: Mapping[str, Array]) -> tuple[list[tuple[_Named, _Place]], int]:
+        """Arrays as bytes, with the places where they are to lie, and the end of these."""
+        arguments = {argument.name: argument for argument in self._problem.arguments}
+        flat = [
+            (name, np.ascontiguousarray(array).reshape(-1).view(np.uint8), arguments[name])
+            for name, array in arrays.items()
+        ]
+        places, size = _places((array.shape, "uint8", array.nbytes) for _, array, _ in flat)
+        return list(zip(flat, places, strict=True)), size
+
+    def _written(
+        self, process: _Process, named: Iterable[tuple[_Named, _Place]]
+    ) -> list[tuple[str, str, tuple[int, ...], int]]:
+        """Write the arrays into the memory; return their names, types, shapes and offsets."""
+        written: list[tuple[str, str, tuple[int, ...], int]] = []
+        for (name, array, argument), place in named:
+            process.array(place)[...] = array
+            written.append((name, argument.dtype, self._extents[name], place[2]))
+        return written
+
+    @contextmanager
+    def _asked(self, case: Case, size: int) -> Iterator[_Process]:
+        """The process, locked for one question."""
         with self._lock:
             try:
-                process = self._started(size)
-                for place, array in zip(places, inputs.values(), strict=False):
-                    process.array(place)[...] = array
-                status, payload = process.ask(
-                    {
-                        "inputs": places[: len(inputs)],
-                        "outputs": places[len(inputs) :],
-                        "dimensions": dict(case.dimensions),
-                    },
-                    self._limit_s,
-                )
-                _require(where, case, self._outputs, status, payload)
-                # Copies: the process may write to the memory at any time.
-                return tuple(process.array(place).copy() for place in places[len(inputs) :])
+                self._extents = {
+                    argument.name: argument.extent(case.dimensions)
+                    for argument in self._problem.arguments
+                }
+                yield self._started(size)
             except ProblemError:  # an answer, and the process is fine
                 raise
             except _NoAnswer as error:
                 self._end()
-                raise ProblemError(f"{where}: case {case.name!r}: {error}") from None
+                raise ProblemError(f"{self._where}: case {case.name!r}: {error}") from None
             except BaseException:
                 self._end()
                 raise
+
+    @property
+    def _where(self) -> str:
+        return f"{self._problem.name}/reference.py"
 
     def close(self) -> None:
         """End the process; another question would start it again."""
@@ -136,9 +229,11 @@ class Oracle:
         if self._process is not None and not self._process.serves(size):
             self._end()
         if self._process is None:
-            # Outputs are at most twice as large as in an arena, in which all cases find room.
-            room = max(size, 2 * Arena.of(self._problem).size)
-            self._process = _Process(self._problem, self._sandbox, room)
+            # An arena has room for all cases; here outputs have 8 bytes an element.
+            sizes = (dtype_of(each.dtype).bytes for each in self._problem.arguments)
+            narrowest = min(sizes, default=8)
+            room = max(size, max(2, 8 // narrowest) * Arena.of(self._problem).size)
+            self._process = _Process(self._problem, self._module, self._sandbox, room)
             self._finalizer = weakref.finalize(self, self._process.end)
             self._process.wait_until_ready(_LIMIT_S)
         return self._process
@@ -156,11 +251,14 @@ class Oracles:
         self._sandbox = sandbox
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, Oracle] = OrderedDict()
+        # The weights of all processes of a backend are the same, and no source can know them.
+        self.weights_seed = secrets.randbits(62)
 
     def of(self, problem: Problem) -> Oracle:
         """The oracle of a problem."""
         with self._lock:
-            oracle = self._kept.pop(problem.id, None) or Oracle(problem, self._sandbox)
+            oracle = self._kept.pop(problem.id, None)
+            oracle = oracle or Oracle(problem, self._sandbox, weights_seed=self.weights_seed)
             self._kept[problem.id] = oracle
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
@@ -184,11 +282,13 @@ class _Process:
     asks it and ends it.
     """
 
-    def __init__(self, problem: Problem, sandbox: Sandbox, size: int) -> None:
-        packages = _Packages.of(problem.oracle_source)
-        readable = (*map(Path, interpreter_trees()), *packages.readable)
+    def __init__(
+        self, problem: Problem, module: Mapping[str, Any] | None, sandbox: Sandbox, size: int
+    ) -> None:
+        packages = Packages.of(problem.oracle_source)
+        readable = tuple(packages.readable)
         if sandbox.uid is not None:
-            _require_readable_by_all(readable)
+            require_readable_by_all(readable)
         self._size = size
         self._owner = os.getpid()
         self._line = Line(size)
@@ -206,7 +306,8 @@ class _Process:
             Path("/"),
             _environment(),
         )
-        self._job = {"where": f"{problem.name}/reference.py", "source": problem.oracle_source}
+        where = f"{problem.name}/reference.py"
+        self._job = {"where": where, "source": problem.oracle_source, "module": module}
 
     def serves(self, size: int) -> bool:
         """Whether it answers this program, about so many bytes."""
@@ -232,7 +333,12 @@ class _Process:
     def array(self, place: _Place) -> Array:
         """The array at a place of the memory."""
         shape, dtype, offset = place
-        return np.ndarray(shape, dtype, self._line.memory, offset)
+        return np.ndarray(shape, dtype, self.memory, offset)
+
+    @property
+    def memory(self) -> Array:
+        """The memory that both share."""
+        return self._line.memory
 
     def ask(self, request: Mapping[str, Any], limit_s: float) -> tuple[int, bytes]:
         """Send a request; the status and the content of the reply.
@@ -303,9 +409,11 @@ def _environment() -> dict[str, str]:
     return {"PATH": ""} | {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
 
 
-def _places(arrays: Iterable[tuple[tuple[int, ...], str, int]]) -> tuple[list[_Place], int]:
+def _places(
+    arrays: Iterable[tuple[tuple[int, ...], str, int]], end: int = 0
+) -> tuple[list[_Place], int]:
     """Where arrays of these shapes, types and bytes lie, one after the other, and their end."""
-    places, end = [], 0
+    places = []
     for shape, dtype, size in arrays:
         start = -(-end // _ALIGNMENT) * _ALIGNMENT
         places.append((shape, dtype, start))
@@ -348,63 +456,3 @@ def _printable(text: bytes) -> str:
     """The child's words without anything that a terminal would obey."""
     letters = text.decode(errors="replace")
     return "".join(letter if letter.isprintable() else " " for letter in letters)
-
-
-@dataclass(frozen=True)
-class _Packages:
-    """What a reference may import: everything that is installed, and what it names itself.
-
-    The latter are packages that are installed to be edited, by name, wherever they are. A folder
-    that contains the home or the working folder is never readable, nor is a repository.
-    """
-
-    installed: list[str]
-    edited: dict[str, str]
-
-    @classmethod
-    def of(cls, source: str) -> _Packages:
-        """The packages of a reference, found without running or importing anything."""
-        folders = [path for path in map(_real, sys.path) if path.name in _PACKAGE_FOLDERS]
-        installed = [path for path in dict.fromkeys(folders) if path.is_dir()]
-        readable = [*installed, *map(Path, interpreter_trees())]
-        private = [Path.home().resolve(), Path.cwd()]
-        edited = {}
-        for name in [*dict.fromkeys(_IMPORT.findall(source))][:_MOST_IMPORTS]:
-            folder = _package_folder(name)
-            if (
-                folder is not None
-                and not any(folder.is_relative_to(tree) for tree in readable)
-                and not any(path.is_relative_to(folder) for path in private)
-                and not (folder / ".git").exists()
-            ):
-                edited[name] = str(folder)
-        return cls(list(map(str, installed)), edited)
-
-    @property
-    def readable(self) -> Iterator[Path]:
-        """The folders to show to the reference."""
-        return map(Path, (*self.installed, *self.edited.values()))
-
-
-def _require_readable_by_all(folders: Iterable[Path]) -> None:
-    """Raise `SetupError` if a process that becomes another user could not read a folder."""
-    for folder in folders:
-        for path in (folder, *folder.parents):
-            if not path.stat().st_mode & stat.S_IXOTH:
-                raise SetupError(
-                    f"the sandbox runs reference.py as another user, which may not read {folder}: "
-                    "install bubblewrap, or Python and its packages where every user may read them"
-                )
-
-
-def _real(path: str) -> Path:
-    return Path(os.path.realpath(path))
-
-
-def _package_folder(name: str) -> Path | None:
-    """The folder of an importable package; None for a module without one."""
-    with suppress(ImportError, ValueError, AttributeError):
-        spec = importlib.util.find_spec(name)
-        if spec and spec.origin and spec.submodule_search_locations:
-            return _real(spec.origin).parent
-    return None

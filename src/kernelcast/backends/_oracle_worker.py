@@ -4,9 +4,12 @@ It puts the sandbox in force (`_confine`), says so by a byte, loads NumPy, and s
 byte. Then it reads lines of JSON: first the source, then one request a line, which says where in
 the shared memory the inputs lie and where the outputs go, as float64. Each reply is one write that
 a pipe takes whole: nonce, status, and text or the shapes of the arrays that were returned.
+
+If the source is PyTorch's (`_module`), arrays are bytes with the name of a type, and a request may
+also ask to draw inputs or to check outputs.
 """
 # pathlib takes 10 ms to import.
-# ruff: noqa: PTH123
+# ruff: noqa: PTH120, PTH123
 
 import importlib
 import json
@@ -31,23 +34,26 @@ _MOST_TEXT = 1000  # characters, of at most 4 bytes each
 def main(arguments: "list[str]") -> None:
     """Serve under the policy in the first argument."""
     import _confine  # type: ignore[import-not-found]  # `_sandbox` puts this folder on the path
+    import _module  # type: ignore[import-not-found]
 
     packages, *numbers = _confine.confined(arguments)
     memory_fd, request_fd, reply_fd = map(int, numbers)
     os.write(reply_fd, CONFINED)
     folders = json.loads(packages)
     # This folder comes off the path: its `triton` is not the one that a reference imports.
-    sys.path[-1:] = folders["installed"]
+    here = os.path.dirname(__file__)
+    sys.path[:] = [*(path for path in sys.path if path != here), *folders["installed"]]
     sys.meta_path.append(_Edited(folders["edited"]))
     np = importlib.import_module("numpy")
     memory = mmap.mmap(memory_fd, 0)
     os.close(memory_fd)
     os.write(reply_fd, READY)
     with open(request_fd, "rb") as requests:
-        reference, status, payload = _load(**json.loads(requests.readline()))
+        reference, status, payload = _load(_module, **json.loads(requests.readline()))
+        answer = _answer_of_module if isinstance(reference, _module.Reference) else _answer
         for request in map(json.loads, requests):
             if reference is not None:
-                status, payload = _answer(np, reference, memory, request)
+                status, payload = answer(np, reference, memory, request)
             os.write(reply_fd, HEAD.pack(request["nonce"], status) + payload)
 
 
@@ -68,10 +74,16 @@ class _Edited:
         )
 
 
-def _load(where: str, source: str) -> "tuple[Callable[..., Any] | None, int, bytes]":
-    """The function, or a status and text that say why there is none."""
+def _load(
+    _module: "Any", where: str, source: str, module: "dict[str, Any] | None"
+) -> "tuple[Any, int, bytes]":
+    """The function or the `Reference`, or a status and text that say why there is none."""
     namespace: dict[str, Any] = {"__name__": "reference"}
     try:
+        if module is not None:
+            importlib.import_module("torch")
+            _module.on_cpu()
+            return _module.Reference(source, where, module), RETURNED, b""
         exec(compile(source, where, "exec"), namespace)  # noqa: S102  (this process is for it)
     except Exception as error:
         return None, NOT_LOADED, _text(error)
@@ -100,6 +112,33 @@ def _answer(
         words = [len(arrays)]
         for shape in shapes:
             words += [len(shape), *shape]
+        return RETURNED, struct.pack(f"<{len(words)}q", *words)
+    except Exception as error:
+        return RAISED, _text(error)
+
+
+def _answer_of_module(
+    _np: "Any", reference: "Any", memory: mmap.mmap, request: "dict[str, Any]"
+) -> tuple[int, bytes]:
+    """Compute outputs, draw inputs or check outputs, and leave the arrays in the memory."""
+    module = importlib.import_module("_module")
+    try:
+        tensors = {
+            name: module.tensor(memory, dtype, shape, offset)
+            for name, dtype, shape, offset in request["arrays"]
+        }
+        kind, case = request["kind"], request["case"]
+        if kind == "check":
+            return RETURNED, reference.check(case, tensors)[:_MOST_TEXT].encode(errors="replace")
+        if kind == "draw":
+            made = reference.drawn(case["dimensions"], request["seed"], case["call"], case["drawn"])
+        else:
+            made = reference.outputs(case, tensors)
+        words = [len(made)]
+        for value, (dtype, shape, offset) in zip(made, request["places"], strict=True):
+            if list(value.shape) == shape:
+                module.tensor(memory, dtype, shape, offset).copy_(value)
+            words += [value.dim(), *value.shape]
         return RETURNED, struct.pack(f"<{len(words)}q", *words)
     except Exception as error:
         return RAISED, _text(error)

@@ -15,6 +15,7 @@ from pathlib import Path
 _MOST_LIMITS = 8
 _COMPUTED = 0.9  # of a limit, as CPU time: as good as all of it
 _NOT_RUNNABLE = "SZX"  # states of a thread in /proc: asleep, ended
+_STOPPED = "Tt"
 
 
 class Patience:
@@ -25,12 +26,20 @@ class Patience:
         limit_s: The limit.
         cpu_before_s: CPU seconds of the process when it began.
         deadline: When to give up in any case, of `time.perf_counter`.
+        sealed: Whether the process cannot stop itself, so that one that is stopped is starved.
     """
 
     def __init__(
-        self, pid: int, limit_s: float, cpu_before_s: float = 0.0, deadline: float = math.inf
+        self,
+        pid: int,
+        limit_s: float,
+        cpu_before_s: float = 0.0,
+        deadline: float = math.inf,
+        *,
+        sealed: bool = True,
     ) -> None:
         self._pid = pid
+        self._idle = _NOT_RUNNABLE if sealed else _NOT_RUNNABLE + _STOPPED
         self._limit_s = limit_s
         self._cpu_before_s = cpu_before_s
         self._started = time.perf_counter() - limit_s
@@ -44,7 +53,8 @@ class Patience:
         worker = innermost(self._pid)
         with suppress(OSError):
             self.computed_s = time.clock_gettime(cpu_clock(worker)) - self._cpu_before_s
-        self.starved = self.computed_s < _COMPUTED * self._limit_s and _wants_core(worker)
+        wants_core = _wants_core(worker, self._idle)
+        self.starved = self.computed_s < _COMPUTED * self._limit_s and wants_core
         now = time.perf_counter()
         self.waited_s = now - self._started
         if not self.starved:
@@ -74,10 +84,10 @@ def cpu_clock(pid: int) -> int:
     return (~pid << 3) | 2
 
 
-def _wants_core(pid: int) -> bool:
-    """Whether a thread of the process is ready to run, stopped, or waits for a disk."""
+def _wants_core(pid: int, idle: str) -> bool:
+    """Whether a thread of the process is in another state than these."""
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
         with suppress(OSError):
-            if stat.read_text().rpartition(")")[2].split()[0] not in _NOT_RUNNABLE:
+            if stat.read_text().rpartition(")")[2].split()[0] not in idle:
                 return True
     return False

@@ -46,7 +46,7 @@ _SYSTEM_TREES = (
     *("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d"),
     "/sys/devices/system/cpu",
 )
-_HARMLESS_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+_HARMLESS_FILES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/proc/cpuinfo")
 _TMP = "/tmp"  # noqa: S108  (hidden from confined processes)
 _GONE_WITHIN_S = 1.5
 LAST_BREATH_S = 1.0  # between the end of a process's pipe and its own
@@ -134,7 +134,8 @@ class Grant:
 
     A process of profile `measure` starts no process or program and writes no file. One of profile
     `compile` may do both, but write only beneath `writable`. CPU time is unlimited without `cpu_s`.
-    A sealed process with `loads` may still load libraries.
+    A sealed process with `loads` may still load libraries. One that `interprets` Python may also
+    look at files and make code, and what else it asks for is refused and does not end it.
     """
 
     profile: _seccomp.Profile
@@ -144,6 +145,12 @@ class Grant:
     cpu_s: int | None = None
     most_descriptors: int | None = None
     loads: bool = False
+    interprets: bool = False
+
+    @property
+    def sealing(self) -> _seccomp.Sealing:
+        """What the process may do once it is sealed."""
+        return "interprets" if self.interprets else "loads" if self.loads else "computes"
 
     @property
     def file_bytes(self) -> int:
@@ -228,7 +235,7 @@ class Sandbox:
 
     def seal(self, grant: Grant, reply_fd: int) -> bytes:
         """Return the filter that seals a process which answers by this descriptor, or nothing."""
-        sealing = _seccomp.sealing_filter(self.mechanisms, grant.profile, loads=grant.loads)
+        sealing = _seccomp.sealing_filter(self.mechanisms, grant.profile, grant.sealing)
         return _confine.filled(*sealing, reply_fd)
 
     def _policy(self, grant: Grant) -> dict[str, Any]:
@@ -238,7 +245,7 @@ class Sandbox:
             "limits": list(self._limits(grant)),
             "landlock": self._landlock(grant),
             "filter": _seccomp.refusing_filter(self.mechanisms, grant.profile),
-            "seal": _seccomp.sealing_filter(self.mechanisms, grant.profile, loads=grant.loads),
+            "seal": _seccomp.sealing_filter(self.mechanisms, grant.profile, grant.sealing),
             "seccomp_number": _seccomp.call_number(),
         }
 
@@ -269,7 +276,7 @@ class Sandbox:
                 handled[field] |= write if name == "landlock.write" else rights
         read = _READ_RIGHTS if grant.profile == "compile" else _READ_ONLY
         rules = [(path, read) for path in (*_SYSTEM_TREES, *map(str, grant.readable))]
-        rules += [(path, _READ_ONLY) for path in _HARMLESS_DEVICES]
+        rules += [(path, _READ_ONLY) for path in _HARMLESS_FILES]
         writable = (*map(str, grant.writable), "/dev/null", *self.devices)
         rules += [(path, write | _READ_ONLY) for path in writable]
         return tuple(handled), _RIGHTS_OF_FILES, [rule for rule in rules if Path(rule[0]).exists()]
@@ -375,7 +382,7 @@ class Confined:
         """Whether the process has not ended."""
         return self._process.poll() is None
 
-    def ended_within(self, timeout_s: float) -> bool:
+    def ended_within(self, timeout_s: float, *, sealed: bool = True) -> bool:
         """Whether the process ends within a limit (see `Patience`).
 
         `Popen.wait` looks only every 50 ms.
@@ -387,7 +394,7 @@ class Confined:
             poll = select.poll()
             poll.register(pidfd, select.POLLIN)
             ended = poll.poll(int(timeout_s * 1e3) + 1)
-            return bool(ended or Patience(self.pid, timeout_s).wait(poll))
+            return bool(ended or Patience(self.pid, timeout_s, sealed=sealed).wait(poll))
         finally:
             os.close(pidfd)
 

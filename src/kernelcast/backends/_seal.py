@@ -24,8 +24,11 @@ def count_filters(pid: int) -> int:
     return min(counts, default=0)
 
 
-def broken_seal(pid: int, filters: int) -> str | None:
-    """Return what is wrong with a process that had so many filters before it was sealed."""
+def broken_seal(pid: int, filters: int, *, makes_code: bool = False) -> str | None:
+    """Return what is wrong with a process that had so many filters before it was sealed.
+
+    One that makes code as it runs has memory that is both writable and executable.
+    """
     if count_filters(pid) <= filters:
         return "it was not sealed: it kept its process from being confined"
     try:
@@ -34,6 +37,30 @@ def broken_seal(pid: int, filters: int) -> str | None:
         maps = ""
     if not maps:
         return "it keeps its memory from being looked at"
-    if _WRITABLE_CODE.search(maps):
+    if not makes_code and _WRITABLE_CODE.search(maps):
         return "it has memory that is both writable and executable"
     return None
+
+
+def strays(pid: int, worker: int) -> str | None:
+    """Return what is wrong with the processes that began with this one, a worker's launcher.
+
+    The launchers and the worker are a chain, in which each has one child and the worker none; a
+    process that the worker left behind is beside or beyond it.
+    """
+    with suppress(OSError):
+        while children := _children(pid):
+            if len(children) > 1 or pid == worker:
+                return "it left a process behind"
+            pid = children[0]
+        if pid != worker:
+            return "it ended and left a process behind"
+    return None
+
+
+def _children(pid: int) -> list[int]:
+    """Ids of the children of all threads of a process."""
+    threads = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    if not threads:
+        raise ProcessLookupError(pid)
+    return [int(child) for children in threads for child in children.split()]

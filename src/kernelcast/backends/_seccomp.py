@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 Profile = Literal["measure", "compile"]
+Sealing = Literal["computes", "loads", "interprets"]
 Filter = tuple[bytes, list[int]]
 _Instruction = tuple[int, int, int, int]  # operation, jump if true, jump if false, operand
 
@@ -77,6 +78,11 @@ _LOADING_CHECKS: Mapping[str, list[_Instruction]] = {
         (_IF_ANY_BIT, 1, 0, _MAP_ANONYMOUS),
     ],
 }
+# Of a process that interprets Python. PyTorch's libraries make code as they run (oneDNN).
+_INTERPRETING_CHECKS: Mapping[str, list[_Instruction]] = {
+    name: checks for name, checks in _SEAL_CHECKS.items() if name not in ("mmap", "mprotect")
+}
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 @cache
@@ -138,28 +144,45 @@ def refusing_filter(mechanisms: frozenset[str], profile: Profile) -> Filter:
     return _packed([*code, _ALLOW]), own_pid
 
 
-def sealing_filter(mechanisms: frozenset[str], profile: Profile, *, loads: bool = False) -> Filter:
+def sealing_filter(
+    mechanisms: frozenset[str], profile: Profile, sealing: Sealing = "computes"
+) -> Filter:
     """Filter for a process with a kernel; the blank is the descriptor of the reply.
 
     A sealed process may compute, take memory without execute permission, run threads, and write to
     its outputs (which are discarded) and its reply. Any other system call kills it. If it `loads`
-    libraries, it may also read files and map them to execute.
+    libraries, it may also read files and map them to execute. If it `interprets` Python, it may
+    also look at files and make code; any other call is refused, because Python modules try things
+    and go on without them.
     """
-    if "seccomp.seal" not in mechanisms or profile != "measure":
+    interprets = sealing == "interprets"
+    if "seccomp.seal" not in mechanisms or (profile != "measure" and not interprets):
         return b"", []
+    checks_of = {
+        "computes": _SEAL_CHECKS,
+        "loads": _LOADING_CHECKS,
+        "interprets": _INTERPRETING_CHECKS,
+    }[sealing]
+    otherwise = _refuse(errno.EPERM) if interprets else _KILL
     code = [*_require_arch(), _KILL, _LOAD_NUMBER]
     reply_fd: list[int] = []
     for name, number in _numbers(_table()["kernel"]).items():
-        checks = (_LOADING_CHECKS if loads else _SEAL_CHECKS).get(name, [])
+        checks = checks_of.get(name, [])
         if name == "write":
             reply_fd.append(len(code) + len(checks))
-        code += _on_call(number, *checks, _ALLOW, *([_KILL] if checks else []))
-    looks = (_IF_EQUAL, 0, 1, os.O_RDONLY | os.O_CLOEXEC)
+        code += _on_call(number, *checks, _ALLOW, *([otherwise] if checks else []))
+    looks: list[_Instruction] = [(_IF_EQUAL, 0, 1, os.O_RDONLY | os.O_CLOEXEC)]
+    if interprets:
+        looks = [(_IF_ANY_BIT, 1, 0, _WRITING)]
     for number in _numbers(_table()["lookup"]).values():
-        code += _on_call(number, _LOAD_THIRD, looks, _ALLOW if loads else _refuse(errno.EACCES))
-    for number in _numbers(_table()["loading"]).values() if loads else ():
-        code += _on_call(number, _ALLOW)
-    return _packed([*code, _KILL]), reply_fd
+        opened = _ALLOW if sealing != "computes" else _refuse(errno.EACCES)
+        refused = [_refuse(errno.EACCES)] if interprets else []
+        code += _on_call(number, _LOAD_THIRD, *looks, opened, *refused)
+    further = {"computes": (), "loads": ("loading",), "interprets": ("loading", "python")}[sealing]
+    for group in further:
+        for number in _numbers(_table()[group]).values():
+            code += _on_call(number, _ALLOW)
+    return _packed([*code, otherwise]), reply_fd
 
 
 def _require_arch() -> list[_Instruction]:

@@ -12,9 +12,10 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from kernelcast.backends._inspect import CODE_OPTIONS, OBJDUMP_OPTIONS, object_mix
 from kernelcast.backends._sandbox import Grant, Sandbox
@@ -61,7 +62,8 @@ def run_tool(
     task: str = _RUN_PROGRAM,
     readable: Sequence[Path] = (),
     pass_fds: Sequence[int] = (),
-    **environment: str,
+    memory_bytes: int = _MEMORY_BYTES,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> ToolRun:
     """Run a command in a folder, with output and errors in the order printed.
 
@@ -71,7 +73,7 @@ def run_tool(
     if task == _RUN_PROGRAM:
         readable = (*readable, program_tree(Path(command[0])))
     cpu_s = math.ceil(2 * timeout_s)
-    grant = Grant("compile", tuple(readable), (folder,), _MEMORY_BYTES, cpu_s)
+    grant = Grant("compile", tuple(readable), (folder,), memory_bytes, cpu_s)
     private = {"TMPDIR": str(folder), "HOME": str(folder), "LC_ALL": "C", "OMP_NUM_THREADS": "1"}
     sandbox.own(folder)
     started = time.perf_counter()
@@ -81,11 +83,11 @@ def run_tool(
             list(map(str, command)),
             grant,
             folder,
-            environment=private | environment,
+            environment={**private, **environment},
             pass_fds=pass_fds,
             output=output,
         )
-        in_time = process.ended_within(timeout_s)
+        in_time = process.ended_within(timeout_s, sealed=False)
         status = process.end()
         seconds = time.perf_counter() - started
         output.seek(0)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 _DOES_NOT_FIT = 2
-_POINTERS = {"float32": "*fp32", "float64": "*fp64", "int32": "*i32", "int64": "*i64"}
 
 
 def _kernel(job: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -56,7 +55,7 @@ def compile_ahead(job: dict[str, Any]) -> None:
     cache: Any = importlib.import_module("triton.runtime.cache")
     cache.triton_key = str
     entry, constants = _kernel(job)
-    pointers = [_POINTERS[dtype] for dtype in job["arguments"]]
+    pointers = [f"*{element}" for element in job["arguments"]]
     kinds = [*pointers, *[job["integer"]] * len(job["dimensions"]), *["constexpr"] * len(constants)]
     aligned = [*range(len(pointers)), *(len(pointers) + index for index in job["divisible"])]
     compiled = triton.compile(
@@ -90,9 +89,9 @@ class _Tensor:
     copy is the tensor itself.
     """
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: Any, dtype: str) -> None:
         self._array = array
-        self.dtype = array.dtype
+        self.dtype = dtype
         self.shape: tuple[int, ...] = array.shape
 
     def data_ptr(self) -> int:
@@ -106,7 +105,7 @@ class _Tensor:
 
     def new_empty(self, _size: int, device: str) -> "_Tensor":
         del device
-        return _Tensor(self._array)
+        return _Tensor(self._array, self.dtype)
 
     def set_(self, *_view: object) -> None:
         pass
@@ -141,15 +140,43 @@ def _keep_conditions() -> None:
     builder.create_splat = create_splat
 
 
+def _round_to_nearest() -> None:
+    """Round to bfloat16 and float8 as GPUs do, where what is too large for float8 is the largest.
+
+    Triton 3.9's interpreter cuts off what bfloat16 does not hold, and loses carries in float8.
+    """
+    np, narrow = map(importlib.import_module, ("numpy", "ml_dtypes"))
+    interpreter: Any = importlib.import_module("triton.runtime.interpreter")
+    kinds = {"fp32": np.float32, "fp16": np.float16, "bf16": narrow.bfloat16}
+    saturating = {"fp8e4nv": narrow.float8_e4m3fn, "fp8e5": narrow.float8_e5m2}
+    kinds |= saturating
+    convert = interpreter._convert_float
+
+    def convert_float(data: Any, source: Any, target: Any, mode: Any) -> Any:
+        to_zero = mode == interpreter._ir.ROUNDING_MODE.RTZ
+        if to_zero or source.name not in kinds or target.name not in kinds:
+            return convert(data, source, target, mode)
+        numbers = data.view(kinds[source.name]).astype(np.float32)
+        kind = kinds[target.name]
+        if target.name in saturating:
+            largest = float(narrow.finfo(kind).max)
+            numbers = np.clip(numbers, -largest, largest)
+        return numbers.astype(kind).view(f"u{np.dtype(kind).itemsize}")
+
+    interpreter._convert_float = convert_float
+
+
 def interpret(job: dict[str, Any]) -> None:
     """Run the whole grid on the arrays of the one slot in the inherited memory."""
     np = importlib.import_module("numpy")
     _keep_conditions()
+    _round_to_nearest()
     entry, constants = _kernel(job)
     memory = np.frombuffer(mmap.mmap(job["memory_fd"], 0), dtype=np.uint8)
-    arrays = zip(job["arguments"], job["offsets"], job["lengths"], strict=True)
-    tensors = [
-        _Tensor(memory[offset : offset + length].view(dtype)) for dtype, offset, length in arrays
+    spans = zip(job["arguments"], job["widths"], job["offsets"], job["lengths"], strict=True)
+    tensors = [  # the interpreter reads bits by their address
+        _Tensor(memory[offset : offset + length].view(f"u{width}"), dtype)
+        for dtype, width, offset, length in spans
     ]
     entry[tuple(job["grid"])](*tensors, *job["dimensions"], **constants)
 

@@ -31,7 +31,14 @@ from kernelcast import cache
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import Child
 from kernelcast.backends._emulation import NOT_FINISHED
-from kernelcast.backends._inputs import HIDDEN, FreshInputs, hidden_cases, varied_cases
+from kernelcast.backends._inputs import (
+    HIDDEN,
+    Array,
+    FreshInputs,
+    InputSource,
+    hidden_cases,
+    varied_cases,
+)
 from kernelcast.backends._match import MachineBusy, Match
 from kernelcast.backends._oracle import Oracle, Oracles
 from kernelcast.backends._preflight import Watch
@@ -39,7 +46,7 @@ from kernelcast.backends._proof import admit, detect_sandbox
 from kernelcast.backends._sandbox import Level
 from kernelcast.backends._timing import PRECISION, noise_floor
 from kernelcast.backends._toolchain import STOPPED, ToolRun
-from kernelcast.backends._verify import KnownAnswer, lint
+from kernelcast.backends._verify import KnownAnswer, Objection, lint
 from kernelcast.canonical import kernel_id
 from kernelcast.devices import roofline_s
 from kernelcast.errors import ProblemError, SetupError
@@ -119,6 +126,19 @@ def _is_lasting(evidence: Evidence) -> bool:
     )
 
 
+class _DrawnInputs:
+    """A source of inputs of one case that the problem's own code draws."""
+
+    def __init__(self, oracle: Oracle, problem: Problem, case: Case) -> None:
+        self._oracle, self._problem, self._case = oracle, problem, case
+
+    def fill(self, arrays: list[Array], rng: np.random.Generator) -> None:
+        """Write new content to the input arrays, flat and in the order of the signature."""
+        inputs = self._oracle.inputs(self._problem, self._case, rng)
+        for array, drawn in zip(arrays, inputs.values(), strict=True):
+            array[:] = drawn.reshape(-1)
+
+
 class _ProblemData:
     """The oracle of one problem, known answers of it, and sources of inputs.
 
@@ -129,9 +149,17 @@ class _ProblemData:
     def __init__(self, problem: Problem, oracle: Oracle, rng: np.random.Generator) -> None:
         self.problem = problem
         self._oracle = oracle
-        lint(problem, self._oracle, rng)
+        lint(problem, self._oracle, rng, oracle.inputs)
+        self._objection: Objection | None = None
+        if problem.module is not None and problem.module.check:
+            self._objection = oracle.objection
         self._answers: dict[str, tuple[KnownAnswer, int]] = {}
-        self.fresh = {case.name: FreshInputs(problem, case, rng) for case in problem.timed_cases}
+        self.fresh: dict[str, InputSource] = {
+            case.name: _DrawnInputs(oracle, problem, case)
+            if problem.module is not None and problem.module.draw
+            else FreshInputs(problem, case, rng)
+            for case in problem.timed_cases
+        }
 
     def answers(
         self, cases: Sequence[Case], rng: np.random.Generator, *, reuse: bool
@@ -143,7 +171,10 @@ class _ProblemData:
             nothing = None, _MOST_USES
             answer, uses = self._answers.get(case.name, nothing) if case.name in shared else nothing
             if answer is None or uses >= _MOST_USES:
-                answer, uses = KnownAnswer.draw(self.problem, case, self._oracle, rng), 0
+                drawn = KnownAnswer.draw(
+                    self.problem, case, self._oracle, rng, self._oracle.inputs, self._objection
+                )
+                answer, uses = drawn, 0
             if case.name in shared:
                 self._answers[case.name] = answer, uses + 1
             return answer
@@ -156,8 +187,8 @@ class MeasuringBackend(ABC, Generic[P]):
     """A backend without its language. Safe to use from several threads.
 
     A language's backend states `name` and `languages`, and implements `compile` and `start`. It may
-    also override `start_ahead`, `specialised`, `require_device` and `programs`. What is compiled
-    and started runs in `sandbox`; `directory` is removed by `close`.
+    also override `start_ahead`, `specialised`, `same_build`, `require_device` and `programs`. What
+    is compiled and started runs in `sandbox`; `directory` is removed by `close`.
 
     Args:
         device: The device that kernels run on.
@@ -223,6 +254,10 @@ class MeasuringBackend(ABC, Generic[P]):
     def specialised(self, problem: Problem, case: Case | None) -> str:  # noqa: ARG002
         """What a build depends on beside the source; one build serves all cases by default."""
         return ""
+
+    def same_build(self, source: str) -> str:
+        """What a source has in common with those that its build serves; itself by default."""
+        return source
 
     def require_device(self) -> None:
         """Raise `NoDevice` where nothing can be launched."""
@@ -397,7 +432,9 @@ class MeasuringBackend(ABC, Generic[P]):
         self._require_language(problem)
         if fault := too_long(source):
             return Build(self.evidence(problem, ToolRun(0, "", 0.0), failure=fault))
-        key = content_hash(f"{problem.id}\0{self.specialised(problem, case)}\0{source}")
+        key = content_hash(
+            f"{problem.id}\0{self.specialised(problem, case)}\0{self.same_build(source)}"
+        )
         with self._lock:
             if key in self._builds:
                 self._builds.move_to_end(key)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 import shutil
 import subprocess
-import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from kernelcast.backends._ahead import Ahead
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import Child
 from kernelcast.backends._library import LibraryChild, library_fault
@@ -100,7 +99,7 @@ class CppBackend(MeasuringBackend[Path]):
             compiler=program,
             cpu_s=math.ceil(device_cap_s) * chosen.cores,
         )
-        self._ahead = _Ahead(start)
+        self._ahead = Ahead(start)
         weakref.finalize(self, self._ahead.close)
 
     def close(self) -> None:
@@ -132,50 +131,3 @@ class CppBackend(MeasuringBackend[Path]):
     def start_ahead(self, problem: Problem) -> None:
         """Start the two processes of the next measurement."""
         self._ahead.start(Arena.of(problem))
-
-
-class _Ahead:
-    """Two confined processes without a kernel, started when a measurement has ended.
-
-    Starting one takes 20 ms, as long as twenty calls of many kernels.
-    """
-
-    def __init__(self, start: Callable[[Arena], LibraryChild]) -> None:
-        self._start = start
-        self._lock = threading.Lock()
-        self._thread = ThreadPoolExecutor(1, "kernelcast-ahead")
-        self._waiting: list[Future[LibraryChild]] = []
-
-    def start(self, arena: Arena) -> None:
-        """Start two processes for this problem in the background."""
-        with self._lock:
-            self._discard(but=arena.problem)
-            while len(self._waiting) < 2:
-                self._waiting.append(self._thread.submit(self._start, arena))
-
-    def take(self, arena: Arena) -> LibraryChild:
-        """A waiting process of this problem, or a new one."""
-        with self._lock:
-            self._discard(but=arena.problem)
-            waiting = self._waiting.pop().result() if self._waiting else None
-        if waiting is None:
-            return self._start(arena)
-        waiting.arena = arena  # of the same size, with other hidden cases
-        return waiting
-
-    def close(self) -> None:
-        """End all processes, and start no more."""
-        with self._lock:
-            self._discard()
-            self._thread.shutdown()
-
-    def _discard(self, but: Problem | None = None) -> None:
-        futures, self._waiting = self._waiting, []
-        for future in futures:
-            if future.exception() is not None:
-                continue  # `take` starts one, and raises the error
-            child = future.result()
-            if but is not None and child.alive and child.arena.problem.id == but.id:
-                self._waiting.append(future)
-            else:
-                child.close()

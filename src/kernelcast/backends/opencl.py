@@ -302,8 +302,10 @@ class OpenClBackend(MeasuringBackend[Program]):
             task="_opencl_worker.compile_source",
             readable=READABLE,
             pass_fds=(),
-            POCL_BINARY_SPECIALIZE_WG=",".join(variants),
-            **self._environment(folder),
+            environment={
+                "POCL_BINARY_SPECIALIZE_WG": ",".join(variants),
+                **self._environment(folder),
+            },
         )
 
     def _environment(self, folder: Path) -> dict[str, str]:
@@ -390,7 +392,7 @@ class OpenClBackend(MeasuringBackend[Program]):
                 program.folder,
                 words=3 + arrays + dimensions + 6,
                 arena=arena,
-                **environment,
+                environment=environment,
             )
         to_load |= {
             "binary": str(program.folder / "kernel.bin"),
@@ -406,7 +408,7 @@ class OpenClBackend(MeasuringBackend[Program]):
             program.folder,
             words=4 + arrays + dimensions + 6,
             arena=arena,
-            **environment,
+            environment=environment,
         )
 
     def _copy_nothing(self, program: Program) -> Path:

@@ -40,8 +40,10 @@ from kernelcast.backends._sandbox import Level
 from kernelcast.backends._toolchain import ToolRun, run_tool, triton_tools
 from kernelcast.backends._verify import KnownAnswer
 from kernelcast.backends.base import Build, too_long
+from kernelcast.dtypes import dtype_of
 from kernelcast.emulator.ptx import NotEmulated
 from kernelcast.errors import NoDevice, SetupError
+from kernelcast.languages import element_type
 from kernelcast.types import Case, Device, Failure, FailureKind, Kernel, Language, Problem
 
 _WORKER = Path(__file__).with_name("_triton_worker.py")
@@ -51,6 +53,7 @@ _OPTIONS = {*_NVIDIA_OPTIONS, *_AMD_OPTIONS}
 _MOST_CONSTANTS = 256
 _MOST_NAME = 1_000  # characters, also of a constant that is text
 _CONSTANT_BITS = 64
+_FIRST_WITH_E4M3FN = 89
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ class TritonBackend(GpuBackend):
             emulates=emulates,
         )
         # The child is a bare interpreter, which sees no other packages.
-        self._paths = tuple({package_folder(name) for name in ("triton", "numpy")})
+        self._paths = tuple({package_folder(name) for name in ("triton", "numpy", "ml_dtypes")})
         self._is_nvidia = self.target.startswith("sm_")
         self._architecture = int(re.sub(r"\D", "", self.target)) if self._is_nvidia else 0
         name = "ptxas-blackwell" if self._architecture >= 90 else "ptxas"
@@ -132,7 +135,12 @@ class TritonBackend(GpuBackend):
     def compile(
         self, problem: Problem, case: Case | None, source: str, folder: Path
     ) -> Build[Program]:
-        """Interpret the launch on this case, and compile the kernel that it launches."""
+        """Interpret the launch on this case, and compile the kernel that it launches.
+
+        Raises:
+            SetupError: The target lacks a data type of the problem.
+        """
+        self._require_types(problem)
         module = _read_module(source, problem)
         if isinstance(module, Failure):
             return Build(self.evidence(problem, ToolRun(0, "", 0.0), failure=module))
@@ -168,6 +176,16 @@ class TritonBackend(GpuBackend):
         widths = parameter_widths(code.text).get(code.name, ())
         return Build(evidence, Program(folder / "kernel.cubin", code.name, widths, launch))
 
+    def _require_types(self, problem: Problem) -> None:
+        """Raise `SetupError` if Triton has not all of the problem's types on an NVIDIA target."""
+        has_e4m3fn = any(argument.dtype == "float8_e4m3fn" for argument in problem.arguments)
+        if has_e4m3fn and self._is_nvidia and self._architecture < _FIRST_WITH_E4M3FN:
+            raise SetupError(
+                f"{problem.name} has arrays of float8_e4m3fn, which Triton has from "
+                f"sm_{_FIRST_WITH_E4M3FN} on, not on {self.target}: name a newer device, or use "
+                "float8_e5m2 or float16"
+            )
+
     def _assemble(self, ptx: str, folder: Path) -> ToolRun:
         """Assemble kernel.ptx to kernel.cubin with Triton's own assembler and flags."""
         exact = re.search(r"^\.target (\w+)", ptx, re.MULTILINE)
@@ -194,9 +212,11 @@ class TritonBackend(GpuBackend):
             self.compile_timeout_s,
             readable=(*self._paths, _WORKER.parent),
             pass_fds=fds,
-            TRITON_CACHE_DIR=str(folder / "cache"),
-            TRITON_DEFAULT_FP_FUSION="1",
-            **environment,
+            environment={
+                "TRITON_CACHE_DIR": str(folder / "cache"),
+                "TRITON_DEFAULT_FP_FUSION": "1",
+                **environment,
+            },
         )
 
     # -------------------------------------------------------------------------- interpreting
@@ -275,7 +295,8 @@ def _read_code(folder: Path) -> _Code | Failure:
 def _job(problem: Problem, module: _Module) -> dict[str, Any]:
     return {
         "entry": problem.entry,
-        "arguments": [argument.dtype for argument in problem.arguments],
+        "arguments": [element_type("triton", argument.dtype) for argument in problem.arguments],
+        "widths": [dtype_of(argument.dtype).bytes for argument in problem.arguments],
         "dimensions": list(problem.dimensions),
         "constants": dict(module.launch.constants),
     }

@@ -36,6 +36,8 @@ _EXTRAS = {
     "data": "pyarrow",
     "cuda": "nvidia",
     "triton": "triton",
+    "gpumode": "yaml",
+    "torch": "torch",
     "postgres": "psycopg",
     "s3": "boto3",
     "metrics": "prometheus_client",

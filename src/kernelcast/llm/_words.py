@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
-from kernelcast.types import Attempt, Device, Emulated, Evidence, Problem
+from kernelcast.dtypes import dtype_of
+from kernelcast.errors import SetupError
+from kernelcast.languages import element_type
+from kernelcast.types import Argument, Attempt, Device, Emulated, Evidence, Module, Problem
 
 _LONGEST_OUTCOME = 120
 _MOST_EMULATED = 1  # cases that are described
+_PLAIN_BYTES = 4  # of elements whose type every language calls nearly the same
 
 
 def problem_text(problem: Problem) -> str:
     """Describe a problem: the computation, the signature's arrays, the timed cases.
 
-    In the signature of every language, the dimensions follow the arrays.
+    In the signature of every language, the dimensions follow the arrays. A module takes what the
+    problem states.
     """
     arrays = [
         f"- {array.name}: {array.role}, {array.dtype}[{', '.join(array.shape)}]"
+        f"{_as_stored(array, problem)}"
         for array in problem.arguments
     ]
     cases = []
@@ -30,16 +37,40 @@ def problem_text(problem: Problem) -> str:
     counts = {"flops": problem.flops, "bytes": problem.bytes}
     known = [f"{count} {unit}" for unit, count in counts.items() if count.strip("0. ")]
     work = f"Work: {', '.join(known)}. " if known else ""
+    signature = [
+        f"Function `{problem.entry}`, {problem.language}. Arrays in order:",
+        *arrays,
+        f"then the dimensions {', '.join(problem.dimensions)}.",
+    ]
+    if problem.module is not None:
+        signature = [_module_text(problem.entry, problem.module), *arrays]
     return "\n".join(
         [
             f"{problem.name}: {problem.summary}",
-            f"Function `{problem.entry}`, {problem.language}. Arrays in order:",
-            *arrays,
-            f"then the dimensions {', '.join(problem.dimensions)}.",
+            *signature,
             f"{work}Timed cases:",
             *cases,
         ]
     )
+
+
+def _module_text(entry: str, module: Module) -> str:
+    """How the Python of a problem is called."""
+    called = f"called with ({module.call or 'all inputs'})"
+    returns = f"returns {module.returns}" if module.returns else "returns the other outputs"
+    if module.init is None:
+        return f"Function `{entry}`, PyTorch, {called}, {returns}. Arrays are tensors:"
+    made = f"made once by {entry}({module.init})"
+    return f"Class `{entry}`, PyTorch, {made}; its forward is {called}, {returns}. Tensors:"
+
+
+def _as_stored(array: Argument, problem: Problem) -> str:
+    """What the language calls the elements, where that is not plain from the type."""
+    if dtype_of(array.dtype).bytes >= _PLAIN_BYTES:
+        return ""
+    with suppress(SetupError):
+        return f", elements are {element_type(problem.language, array.dtype)}"
+    return ""
 
 
 def device_text(device: Device) -> str:

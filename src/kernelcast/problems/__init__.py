@@ -17,9 +17,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from kernelcast.dtypes import dtype_of
 from kernelcast.errors import ProblemError, UnknownComponent
 from kernelcast.expression import evaluate
-from kernelcast.languages import dialect, names
+from kernelcast.languages import dialect, element_type, names
+from kernelcast.structure import array_names, nested
 from kernelcast.types import Argument, Case, Language, Problem, Template
 
 _BUNDLED = Path(__file__).with_name("bundled")
@@ -69,6 +71,7 @@ def load_problem(name_or_path: str | Path, *, language: Language | None = None) 
         fields["cases"] = [{"name": name, **case} for name, case in cases.items()]
         problem = Problem(**fields, **work)
     _check_signature(problem, toml)
+    _check_module(problem, toml)
     for case in problem.cases:
         _check_case(problem, case, f"{toml}: [cases.{case.name}]")
     _check_hidden(problem, f"{toml}: [hidden]")
@@ -120,16 +123,58 @@ def _check_signature(problem: Problem, toml: Path) -> None:
     if "\n" in problem.name:
         raise ProblemError(f"{toml}: name must be one line; shorten it")
     for argument in problem.arguments:
-        holds_numbers = argument.role == "input" and argument.dtype.startswith("float")
+        dtype = dtype_of(argument.dtype)
+        if not element_type(problem.language, dtype.name):
+            raise ProblemError(
+                f"{toml}: {argument.name} is {dtype.name}, which {problem.language} does not have; "
+                "use another dtype, for example a wider one or its bytes as uint8"
+            )
+        holds_numbers = argument.role == "input" and dtype.is_float
         if argument.special and not (holds_numbers and argument.fill.kind != "integers"):
             raise ProblemError(
                 f"{toml}: {argument.name} cannot hold special values, only inputs of "
                 "floating-point numbers can; delete its `special`"
             )
+        if "inf" in argument.special and not dtype.has_infinity:
+            raise ProblemError(
+                f"{toml}: {argument.name} is {dtype.name}, which has no infinity; delete "
+                "'inf' from its `special`"
+            )
     if missing := {"input", "output"} - {argument.role for argument in problem.arguments}:
         raise ProblemError(f"{toml}: add an argument with role = {missing.pop()!r}")
     if not problem.timed_cases:
         raise ProblemError(f"{toml}: no case is timed; drop `timed = false` from one of [cases]")
+
+
+def _check_module(problem: Problem, toml: Path) -> None:
+    """Check that calls name what the problem has, and that no array is left out."""
+    module = problem.module
+    if module is None:
+        if problem.language == "torch":
+            raise ProblemError(
+                f"{toml}: add a [module] table, which says how {problem.entry} is called: "
+                'call = "x, y" (docs/how-to/import-problems.md)'
+            )
+        return
+    arrays = [argument.name for argument in problem.arguments]
+    inputs = [argument.name for argument in problem.arguments if argument.role == "input"]
+    dimensions = next(iter(problem.cases)).dimensions
+    for key, text in (("init", module.init), ("call", module.call), ("returns", module.returns)):
+        with _complaints(f"{toml}: [module] {key}"):
+            nested(text or "", () if key == "init" else arrays, dimensions)
+    passed, returned = (array_names(text) for text in (module.call, module.returns))
+    for text, known, missing in (
+        (module.call, passed, set(inputs)),
+        (module.returns, passed + returned, set(arrays) - set(inputs)),
+    ):
+        if text and (left_out := sorted(missing - set(known))):
+            raise ProblemError(f"{toml}: [module] leaves out {left_out[0]}; name it in {text!r}")
+    drawn = [argument.name for argument in problem.arguments if argument.fill.kind == "drawn"]
+    if drawn != (inputs if module.draw else []):
+        raise ProblemError(
+            f"{toml}: `draw` of [module] makes all inputs or none: give each input the fill "
+            '{ kind = "drawn" }, or none of them'
+        )
 
 
 def _check_case(problem: Problem, case: Case, where: str) -> None:
@@ -167,10 +212,15 @@ def _check_dimensions(problem: Problem, names: Iterable[str], where: str) -> Non
 
 def _check_fill(argument: Argument, case: Case, where: str) -> None:
     name, fill = argument.name, argument.fill
-    if argument.role == "output":
+    if argument.role == "output" or fill.kind == "drawn":
+        return
+    dtype = dtype_of(argument.dtype)
+    if dtype.name == "bool":
+        if fill.kind != "integers" or {fill.low, fill.high} - {0.0, 1.0, 2.0}:
+            raise ProblemError(f'{where}: {name} is bool; use fill = {{ kind = "integers" }}')
         return
     if fill.kind == "normal":
-        if argument.dtype.startswith("int"):
+        if not dtype.is_float:
             raise ProblemError(
                 f"{where}: {name} is {argument.dtype}; "
                 'use fill = { kind = "integers", low = 0, high = ... }'
@@ -180,6 +230,11 @@ def _check_fill(argument: Argument, case: Case, where: str) -> None:
         low, high = (evaluate(str(bound), case.dimensions) for bound in (fill.low, fill.high))
     if not low < high:
         raise ProblemError(f"{where}: fill of {name}: low {low} must be less than high {high}")
+    if not dtype.is_float and not dtype.lowest <= low < high <= dtype.largest + 1:
+        raise ProblemError(
+            f"{where}: fill of {name}: {dtype.name} holds {dtype.lowest:.0f} to "
+            f"{dtype.largest:.0f}, not {low:.0f} up to {high:.0f}"
+        )
 
 
 def _check_reference(problem: Problem, path: Path) -> None:
@@ -190,6 +245,9 @@ def _check_reference(problem: Problem, path: Path) -> None:
         raise ProblemError(f"{path}:{error.lineno}: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise ProblemError(f"{path}: it is no Python: {error}") from error
+    if problem.module is not None and problem.module.reference != "reference":
+        _require_definitions(problem, tree, path)
+        return
     inputs = [argument.name for argument in problem.arguments if argument.role == "input"]
     wanted = f"def reference({', '.join(inputs)}, *, {', '.join(problem.dimensions)})"
     for node in tree.body:
@@ -200,6 +258,21 @@ def _check_reference(problem: Problem, path: Path) -> None:
                 return
             raise ProblemError(f"{path}:{node.lineno}: the signature must be `{wanted}`")
     raise ProblemError(f"{path}: define `{wanted}`")
+
+
+def _require_definitions(problem: Problem, tree: ast.Module, path: Path) -> None:
+    """Require what `[module]` names of reference.py at its top level."""
+    assert problem.module is not None
+    defined = {getattr(node, "name", None) for node in tree.body}
+    for name in filter(None, (problem.module.reference, problem.module.check)):
+        assigned = (
+            isinstance(target, ast.Name) and target.id == name
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+        )
+        if name not in defined and not any(assigned):
+            raise ProblemError(f"{path}: define {name} at its top level, as [module] names it")
 
 
 def _read(path: Path) -> str:

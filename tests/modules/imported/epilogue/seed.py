@@ -1,0 +1,18 @@
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    """
+    A linear layer with an epilogue: scaling, hard clamp and a residual.
+    """
+
+    def __init__(self, in_features, out_features, factor):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+        self.factor = factor
+
+    def forward(self, x):
+        x = self.linear(x)
+        y = torch.clamp(x * self.factor, -1.0, 1.0)
+        return y + x

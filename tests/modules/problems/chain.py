@@ -1,0 +1,30 @@
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    """
+    An element-wise chain: scale, shift, GELU, tanh and a residual.
+    """
+
+    def __init__(self, scale, shift):
+        super().__init__()
+        self.scale = scale
+        self.shift = shift
+
+    def forward(self, x):
+        y = x * self.scale + self.shift
+        y = torch.nn.functional.gelu(y)
+        return torch.tanh(y) + x
+
+
+batch_size = 128
+dim = 4096
+
+
+def get_inputs():
+    return [torch.randn(batch_size, dim)]
+
+
+def get_init_inputs():
+    return [1.5, 0.25]
