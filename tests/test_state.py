@@ -463,7 +463,12 @@ def forecast(median: float, std: float, objection: str = "") -> Forecast:
 
 
 def claimed(
-    state: State, key: str, idea: str, parent: str = SEED.id, repairs: str | None = None
+    state: State,
+    key: str,
+    idea: str,
+    parent: str = SEED.id,
+    repairs: str | None = None,
+    repair: int = 0,
 ) -> None:
     claim = Claim(idea=idea, moves=("tile",))
     state.apply(
@@ -474,6 +479,7 @@ def claimed(
             request=0,
             claim=claim,
             repairs=repairs,
+            repair=repair,
         )
     )
 
@@ -496,7 +502,7 @@ def test_a_lineage_is_told_what_was_tried_on_it_and_what_came_of_it() -> None:
     decide(state, "c", "drop")
     attempts = state.history("a")
     assert [attempt.claim.idea for attempt in attempts] == ["wider tiles", "even wider"]
-    assert [attempt.outcome for attempt in attempts] == ["measured", "crash"]
+    assert [attempt.outcome for attempt in attempts] == ["measured", "crash (gone)"]
     assert [attempt.log2_change for attempt in attempts] == [1.0, None]
     assert state.history(SEED.id) == attempts[:1]
     assert state.history("nobody") == ()
@@ -517,7 +523,7 @@ def test_what_is_told_stays_small(attempts: int, depth: int) -> None:
     assert all(len(attempts) <= 8 for attempts in state.tried.values())
 
 
-def test_what_was_objected_to_is_sent_back_once() -> None:
+def test_what_was_objected_to_is_sent_back_until_it_was_repaired_twice() -> None:
     state = begun()
     claimed(state, "a", "vectorised")
     state.apply(Forecasted(kernel_id="a", forecast=forecast(0.0, 0.1, "nothing has changed")))
@@ -525,12 +531,61 @@ def test_what_was_objected_to_is_sent_back_once() -> None:
     assert [(entry.kernel_id, entry.complaint) for entry in state.sent_back] == [
         ("a", "nothing has changed")
     ]
-    claimed(state, "b", "vectorised indeed", repairs="a")
+    for key, number in (("b", 1), ("c", 2)):
+        before = state.sent_back[0]
+        assert before.repair == number
+        claimed(state, key, "vectorised indeed", repairs=before.kernel_id, repair=number)
+        assert state.sent_back == []
+        state.apply(Forecasted(kernel_id=key, forecast=forecast(0.0, 0.1, "nothing has changed")))
+        decide(state, key, "drop")
     assert state.sent_back == []
-    state.apply(Forecasted(kernel_id="b", forecast=forecast(0.0, 0.1, "nothing has changed")))
-    decide(state, "b", "drop")
+    assert [attempt.outcome for attempt in state.history(SEED.id)] == ["nothing has changed"] * 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "complaint"),
+    [
+        (FailureKind.WRONG_RESULT, "case a: y[0] is 1", "gives a wrong result: case a: y[0] is 1"),
+        (FailureKind.CRASH, "case a: died", "fails as it runs: case a: died"),
+        (FailureKind.TIMEOUT, "case a: no answer", "does not end in time: case a: no answer"),
+        (FailureKind.TIMEOUT, "the machine was too busy; the kernel may be fast", ""),
+        (FailureKind.COMPILE_ERROR, "expected ';'", "does not compile: expected ';'"),
+        (FailureKind.CHEATING, "it forged a reply", ""),
+    ],
+)
+def test_what_fails_on_the_device_is_sent_back_unless_it_cheats(
+    kind: FailureKind, message: str, complaint: str
+) -> None:
+    state = begun()
+    fail(state, "a", kind, message)
+    told = [("a", SEED.id, complaint, 1)] if complaint else []
+    sent = [(one.kernel_id, one.parent_id, one.complaint, one.repair) for one in state.sent_back]
+    assert sent == told
+    retract(state, "a", "search")
     assert state.sent_back == []
-    assert [attempt.outcome for attempt in state.history(SEED.id)] == ["nothing has changed"] * 2
+
+
+def test_a_parent_knows_its_cases_and_its_evidence() -> None:
+    state = begun()
+    assert TIED.timing is not None
+    assert state.archive[SEED.id].cases == TIED.timing.speeds != ()
+    shown = Evidence(kernel_id=SEED.id, toolchain="t", code_bytes=7)
+    state.apply(Inspected(kernel_id=SEED.id, evidence=shown))
+    assert state.archive[SEED.id].evidence == shown
+    search(state, "a", 1.0)
+    assert state.archive["a"].cases == TIED.timing.speeds
+    slower = measurement("a", 0.9)
+    assert slower.timing is not None
+    case = slower.timing.cases[0].model_copy(update={"runtime_s": 9.0})
+    timing = slower.timing.model_copy(update={"cases": (case,)})
+    again = slower.model_copy(update={"timing": timing})
+    state.apply(Measured(measurement=again, purpose="confirmation"))
+    assert [case.runtime_s for case in state.archive["a"].cases] == [9.0]
+    propose(state, "b")
+    state.apply(Inspected(kernel_id="b", evidence=shown.model_copy(update={"kernel_id": "b"})))
+    decide(state, "b", "trust", 0.5)
+    trusted = state.archive["b"]
+    assert (trusted.cases, trusted.evidence and trusted.evidence.code_bytes) == ((), 7)
 
 
 def test_what_does_not_compile_is_sent_back_with_the_compilers_words() -> None:
@@ -541,7 +596,9 @@ def test_what_does_not_compile_is_sent_back_with_the_compilers_words() -> None:
     state.apply(Inspected(kernel_id="a", evidence=broken))
     decide(state, "a", "drop")
     assert state.sent_back[0].complaint.startswith("does not compile: expected ';'")
-    assert len(state.sent_back[0].complaint) <= 600
+    assert "characters ...]" in state.sent_back[0].complaint
+    assert len(state.sent_back[0].complaint) <= 2_100
+    assert len(state.history(SEED.id)) == 0, "nothing was claimed"
 
 
 def test_doubt_adds_up_along_a_chain_of_forecasts() -> None:

@@ -29,8 +29,10 @@ from kernelcast.policies import MeasureAll
 from kernelcast.proposers.pool import PoolProposer
 from kernelcast.proposers.template import TemplateProposer
 from kernelcast.search import Search
+from kernelcast.state import State
 from kernelcast.store import Store
-from kernelcast.testing import FAKE_DEVICE, SyntheticBackend
+from kernelcast.testing import FAKE_DEVICE, SyntheticBackend, make_kernel, synthetic_problem
+from kernelcast.thinking import is_bold
 from kernelcast.types import (
     Budget,
     Effort,
@@ -50,6 +52,8 @@ from kernelcast.types import (
     Usage,
 )
 from tests.test_search import make_parts, start
+
+SEED = make_kernel(synthetic_problem().seed_source)
 
 
 @pytest.fixture
@@ -162,14 +166,16 @@ def test_the_forecaster_is_told_what_compiling_shows_of_both_kernels(
         query.anchor_evidence and query.anchor_evidence.code_bytes == len(query.anchor.source)
         for query in forecaster.asked
     )
-    # Once as a candidate and once as an anchor, however many candidates share it.
-    assert backend.inspected == Counter(candidates) + Counter(anchors)
-    # What is known of an anchor is no news of a candidate: it makes no event.
+    # Each once: what is known of a candidate is known when it becomes an anchor.
+    seed = SEED.id
+    assert anchors - candidates == {seed}
+    assert backend.inspected == Counter([*candidates, seed])
     log = store.open_run("x")
     inspected = [
         event.kernel_id for event in log.events("inspected") if isinstance(event, Inspected)
     ]
-    assert Counter(inspected) == Counter(candidates)
+    assert inspected[0] == seed, "before anything is proposed"
+    assert Counter(inspected) == Counter([*candidates, seed])
 
 
 def test_the_forecaster_is_told_nothing_of_either_kernel_unless_they_are_inspected(
@@ -221,7 +227,7 @@ def test_what_emulation_finds_wrong_is_dropped_and_emulation_is_paid_for(store: 
     wrong = [decision for decision in decided if decision.reason == "is wrong when it is emulated"]
     assert 0 < len(wrong) < 12
     assert {decision.action for decision in wrong} == {"drop"}
-    assert state.spent[Resource.CPU_S] == pytest.approx(0.25 * 12)
+    assert state.spent[Resource.CPU_S] == pytest.approx(0.25 * (1 + 12))
     assert not state.entries
 
 
@@ -281,6 +287,86 @@ def test_a_resumed_run_tells_of_both_kernels_and_decides_as_one_that_was_not_int
     assert_both_are_known(second.asked)
     assert [*first.asked, *second.asked] == whole.asked
     assert resumed.archive == expected.archive
+
+
+@dataclass(frozen=True)
+class Mending(TemplateProposer):
+    """Answers a repair with another configuration, and keeps what it was asked."""
+
+    repairs: bool = True
+    name: str = "mending"
+    asked: list[ProposalRequest] = field(default_factory=list)
+
+    def propose(self, request: ProposalRequest) -> Proposals:
+        self.asked.append(request)
+        return super().propose(request)
+
+
+class Strict(SyntheticBackend):
+    """Finds two of three kernels wrong."""
+
+    def measure(
+        self, problem: Problem, kernel: Kernel, seed: int, effort: Effort = "screening"
+    ) -> Measurement:
+        measurement = super().measure(problem, kernel, seed, effort)
+        if not kernel.parameters or int(kernel.id[:6], 16) % 3 == 0:
+            return measurement
+        failure = Failure(kind=FailureKind.WRONG_RESULT, message=f"case main: {kernel.id}")
+        return measurement.model_copy(update={"timing": None, "failure": failure})
+
+
+def test_a_proposer_is_told_of_parents_and_of_what_failed_again_after_a_crash(
+    tmp_path: Path,
+) -> None:
+    """Repairs are at most two in a row, and a resumed run asks as one that was not stopped."""
+
+    class Interrupting:
+        def on_event(self, event: Event) -> None:
+            if isinstance(event, Measured) and event.measurement.failure is not None:
+                raise KeyboardInterrupt
+
+    spec, budget = RunSpec(seed=1, inspect=True), Budget(candidates=40)
+
+    def parts() -> tuple[Mending, Parts]:
+        proposer = Mending()
+        farm = LocalFarm(Strict())
+        return proposer, make_parts(MeasureAll(), proposer=proposer, farm=farm)
+
+    with Store.open(tmp_path / "a.db") as store:
+        first, before = parts()
+        start(store, before, name="x", spec=spec, callbacks=[Interrupting()]).run(budget)
+        second, after = parts()
+        resumed = Search.resume(store, "x", parts=after).run(budget).state
+    with Store.open(tmp_path / "b.db") as store:
+        whole, undisturbed = parts()
+        search = start(store, undisturbed, name="x", spec=spec)
+        state = search.run(budget).state
+        measured = [e.measurement for e in search.log.events("measured") if isinstance(e, Measured)]
+        proposed = [e for e in search.log.events("proposed") if isinstance(e, Proposed)]
+    assert [*first.asked, *second.asked] == whole.asked
+    assert (resumed.archive, resumed.sent_back) == (state.archive, state.sent_back)
+    failures = {each.kernel_id: each.failure for each in measured if each.failure}
+    repairs = [request.repair for request in whole.asked if request.repair]
+    assert {repair.kernel.id for repair in repairs} <= set(failures)
+    assert {repair.number for repair in repairs} == {1, 2}
+    for repair in repairs:
+        failure = failures[repair.kernel.id]
+        assert failure is not None
+        assert repair.complaint.endswith(failure.message)
+    number = {event.kernel_id: event.repair for event in proposed if not event.duplicate}
+    assert {number[repair.kernel.id] + 1 for repair in repairs} == {1, 2}
+    assert all(number.get(repair.kernel.id) == repair.number - 1 for repair in repairs), (
+        "the third failure in a row is not sent back"
+    )
+    assert all(request.parent_evidence for request in whole.asked)
+    assert all(request.parent_cases for request in whole.asked if request.parent_measured)
+
+
+def test_every_second_request_is_bold_while_nothing_new_comes() -> None:
+    fresh, stale, barren = State(stale=7, fruitless=2), State(stale=8), State(fruitless=3)
+    assert not any(is_bold(fresh, seed) for seed in range(4))
+    for state in (stale, barren):
+        assert [is_bold(state, seed) for seed in range(4)] == [False, True, False, True]
 
 
 def test_a_recording_tells_of_both_kernels(store: Store) -> None:

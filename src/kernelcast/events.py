@@ -92,7 +92,8 @@ class BudgetChanged(Record):
 class Proposed(Record):
     """A kernel was proposed; a `duplicate` of an earlier one is not considered further.
 
-    `repairs` is the id of the kernel that was sent back, if this one replaces it.
+    `repairs` is the id of the kernel that was sent back, if this one replaces it, and `repair` the
+    number of that repair.
     """
 
     kind: Literal["proposed"] = "proposed"
@@ -103,6 +104,7 @@ class Proposed(Record):
     duplicate: bool = False
     claim: Claim = Claim()
     repairs: str | None = None
+    repair: int = 0
 
 
 class Unanswered(Record):
@@ -117,7 +119,7 @@ class Unanswered(Record):
 
 
 class Inspected(Record):
-    """Compile-only evidence of a candidate."""
+    """Compile-only evidence of a candidate, or of the seed kernel."""
 
     kind: Literal["inspected"] = "inspected"
     kernel_id: str

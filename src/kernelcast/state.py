@@ -41,12 +41,14 @@ from kernelcast.types import (
     Audit,
     Budget,
     Candidate,
+    CaseSpeed,
     Failure,
     FailureKind,
     Measurement,
     Node,
     Purpose,
     Resource,
+    shortened,
 )
 
 ARCHIVE_LIMIT = 1_000
@@ -56,10 +58,18 @@ _MOST_ATTEMPTS = 8  # kept per kernel
 _HISTORY = 12  # attempts of a lineage that a proposer sees
 _MOST_AUDITS = 400
 _MOST_SENT_BACK = 16
-_LONGEST_COMPLAINT = 600
+_LONGEST_COMPLAINT = 2_000
+_LONGEST_OUTCOME = 160
+_MOST_REPAIRS = 2  # of one kernel, one after another
 _LONGEST_MESSAGE = 4_000
 _MOST_WAITING = 100  # kernels for another device
 _HOPELESS = 8  # a search stops if so many first measurements fail alike
+_FAULTS = {
+    FailureKind.COMPILE_ERROR: "does not compile",
+    FailureKind.WRONG_RESULT: "gives a wrong result",
+    FailureKind.CRASH: "fails as it runs",
+    FailureKind.TIMEOUT: "does not end in time",
+}
 
 
 class Pending(BaseModel):
@@ -71,11 +81,12 @@ class Pending(BaseModel):
 
 
 class SentBack(BaseModel):
-    """A candidate that its proposer may repair once."""
+    """A candidate that its proposer may repair; `repair` numbers the repair."""
 
     kernel_id: str
     parent_id: str
     complaint: str
+    repair: int = 1
 
 
 class FirstFailure(BaseModel):
@@ -358,7 +369,10 @@ class State(BaseModel):
                 for attempt in event.missed:
                     self._note(event.parent_id, attempt)
             case Inspected(kernel_id=key):
-                self.open[key] = self.open[key].model_copy(update={"evidence": event.evidence})
+                if key in self.open:
+                    self.open[key] = self.open[key].model_copy(update={"evidence": event.evidence})
+                else:
+                    self._change(self.archive[key], evidence=event.evidence)
             case Forecasted(kernel_id=key):
                 self.forecasts += 1
                 self.open[key] = self.open[key].model_copy(update={"forecast": event.forecast})
@@ -421,7 +435,7 @@ class State(BaseModel):
             ordinal=self.considered,
             claim=event.claim,
             chain_std=parent.std_log2 if parent is not None else 0.0,
-            repairs=event.repairs,
+            repair=event.repair,
         )
         self.considered += 1
 
@@ -445,7 +459,7 @@ class State(BaseModel):
                 self.trusted += 1
                 if event.log2_speedup is not None:
                     self._remember(candidate, "forecast", event.log2_speedup, measured=False)
-                    self._archive(candidate, event.log2_speedup, measured=False)
+                    self._archive(candidate, event.log2_speedup)
             case "measure":
                 self.pending[event.kernel_id] = Pending(candidate=candidate, audit=False)
             case "audit":
@@ -465,6 +479,9 @@ class State(BaseModel):
             return
         if event.purpose == "reference":
             self.reference = measurement
+            seed = self.archive.get(measurement.kernel_id)
+            if seed is not None and measurement.timing is not None:
+                self._change(seed, cases=measurement.timing.speeds)
             return
         if event.purpose == "confirmation":
             self._confirm(measurement)
@@ -477,12 +494,15 @@ class State(BaseModel):
         if pending.audit:
             self._count_audit(candidate, log2_speedup)
         if measurement.failure is not None:
-            self._count_failure(measurement.kernel_id, measurement.failure)
-            self._remember(candidate, str(measurement.failure.kind), measured=True)
-        elif log2_speedup is not None:
+            failure = measurement.failure
+            self._count_failure(measurement.kernel_id, failure)
+            self._remember(candidate, _outcome_of(failure), measured=True)
+            if failure.is_mendable:
+                self._send_back(candidate, f"{_FAULTS[failure.kind]}: {failure.message}")
+        elif measurement.timing is not None and log2_speedup is not None:
             self._remember(candidate, "measured", log2_speedup, measured=True)
             self._correct_ancestors(candidate, log2_speedup)
-            self._archive(candidate, log2_speedup, measured=True)
+            self._archive(candidate, log2_speedup, measurement.timing.speeds)
             if log2_speedup > self.incumbent.log2_speedup:
                 self.unconfirmed[measurement.kernel_id] = log2_speedup
             for other in self.elsewhere.values():
@@ -515,6 +535,7 @@ class State(BaseModel):
             if node is not None:
                 del self.archive[key]
                 self._refresh_best_child(node.parent_id)
+            self.sent_back = [entry for entry in self.sent_back if entry.kernel_id != key]
             candidate = Candidate(kernel_id=key, parent_id=event.parent_id, ordinal=self.considered)
             self.pending[key] = Pending(candidate=candidate, audit=False)
         elif node is not None:
@@ -549,21 +570,28 @@ class State(BaseModel):
         )
 
     def _drop(self, candidate: Candidate, reason: str) -> None:
-        """Send a dropped candidate back to its proposer, once, if something is wrong with it."""
+        """Send a dropped candidate back to its proposer if something is wrong with it."""
         evidence = candidate.evidence
         failure = evidence.failure if evidence else None
         objection = candidate.forecast.objection if candidate.forecast else ""
         complaint = f"{evidence.verdict}: {failure.message}" if evidence and failure else objection
-        if complaint and candidate.repairs is None:
-            entry = SentBack(
-                kernel_id=candidate.kernel_id,
-                parent_id=candidate.parent_id,
-                complaint=complaint[:_LONGEST_COMPLAINT],
-            )
-            self.sent_back = [*self.sent_back, entry][-_MOST_SENT_BACK:]
+        if complaint:
+            self._send_back(candidate, complaint)
         if complaint or (candidate.claim.idea and candidate.forecast is not None):
-            outcome = str(failure.kind) if failure else objection or f"not measured: {reason}"
+            outcome = _outcome_of(failure) if failure else objection or f"not measured: {reason}"
             self._remember(candidate, outcome)
+
+    def _send_back(self, candidate: Candidate, complaint: str) -> None:
+        """Let the proposer repair a candidate, unless that was tried often enough."""
+        if candidate.repair >= _MOST_REPAIRS:
+            return
+        entry = SentBack(
+            kernel_id=candidate.kernel_id,
+            parent_id=candidate.parent_id,
+            complaint=shortened(complaint, _LONGEST_COMPLAINT),
+            repair=candidate.repair + 1,
+        )
+        self.sent_back = [*self.sent_back, entry][-_MOST_SENT_BACK:]
 
     def _remember(
         self,
@@ -630,7 +658,9 @@ class State(BaseModel):
         if measurement.log2_speedup is None:
             del self.archive[measurement.kernel_id]
         else:
-            self._change(node, log2_speedup=measurement.log2_speedup, confirmed=True)
+            cases = measurement.timing.speeds if measurement.timing else node.cases
+            log2_speedup = measurement.log2_speedup
+            self._change(node, log2_speedup=log2_speedup, confirmed=True, cases=cases)
             if measurement.log2_speedup > self.incumbent.log2_speedup:
                 self.best, self.best_measurement = node.kernel_id, measurement
                 self.stale = 0
@@ -651,17 +681,22 @@ class State(BaseModel):
             children = [node.log2_speedup for node in nodes if node.parent_id == key]
             self._change(parent, best_child=max(children, default=None))
 
-    def _archive(self, candidate: Candidate, log2_speedup: float, *, measured: bool) -> None:
+    def _archive(
+        self, candidate: Candidate, log2_speedup: float, cases: tuple[CaseSpeed, ...] | None = None
+    ) -> None:
+        """Add a kernel as a parent: a measured one with the speed of its cases."""
         std_log2 = 0.0
-        if not measured and candidate.forecast is not None:
+        if cases is None and candidate.forecast is not None:
             std_log2 = math.hypot(candidate.forecast.distribution.std(), candidate.chain_std)
         self.archive[candidate.kernel_id] = Node(
             kernel_id=candidate.kernel_id,
             parent_id=candidate.parent_id,
             log2_speedup=log2_speedup,
-            origin="measured" if measured else "forecast",
+            origin="forecast" if cases is None else "measured",
             std_log2=std_log2,
             behaviour=candidate.evidence.behaviour if candidate.evidence else (),
+            cases=cases or (),
+            evidence=candidate.evidence,
         )
         parent = self.archive.get(candidate.parent_id)
         if parent is not None and (parent.best_child is None or log2_speedup > parent.best_child):
@@ -695,3 +730,11 @@ class State(BaseModel):
                 survivors[heir.kernel_id] = heir.model_copy(update={"visits": visits})
         self.archive = survivors
         self.tried = {key: tried for key, tried in self.tried.items() if key in survivors}
+
+
+def _outcome_of(failure: Failure) -> str:
+    """What a failure was, in a line."""
+    headline = failure.headline
+    if len(headline) > _LONGEST_OUTCOME:
+        headline = f"{headline[:_LONGEST_OUTCOME]} ..."
+    return f"{failure.kind} ({headline})" if headline else str(failure.kind)

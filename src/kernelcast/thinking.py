@@ -7,7 +7,7 @@ time; a quick one works only when a slot is free, because it knows the most then
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from kernelcast import events, types
 from kernelcast.certainty import consult
@@ -22,6 +22,8 @@ _MOST_AHEAD = 2  # jobs that wait for each slot
 _TURNS = 5.0  # over which the number of results in a turn is averaged
 _POOL_PER_SLOT = 2  # open candidates at the least, if there are several slots
 _FRUITLESS_LIMIT = 30  # requests in a row without a new kernel, after which proposals are exhausted
+_STALE = 8  # measurements since the last new best, after which every second request is bold
+_FRUITLESS = 3  # requests in a row without a new kernel, after which it is so as well
 
 Start = Callable[[int, Callable[[], Any], Callable[[Any], None]], None]
 """Starts work of a part with some concurrency, and passes its result to a function."""
@@ -49,7 +51,7 @@ class Thinking:
         self._fresh: dict[str, types.Forecast] = {}
         self._fresh_at = -1
         self._undecided = False
-        self._anchor_evidence: dict[str, types.Evidence] = {}
+        self._seed_inspection: Literal["under way", "done"] | None = None
 
     @property
     def slow(self) -> bool:
@@ -66,7 +68,12 @@ class Thinking:
         """Propose, forecast or decide; return False if nothing could be started."""
         if self._journal.state.reference is None or (free_slots < 1 and not self.slow):
             return False
-        return self._propose(start) or self._forecast(start) or self._decide(free_slots)
+        return (
+            self._inspect_seed(start)
+            or self._propose(start)
+            or self._forecast(start)
+            or self._decide(free_slots)
+        )
 
     def jobs_ahead(self, slots: int) -> int:
         """Return how many jobs end while the loop chooses the next ones; 0 if it keeps up.
@@ -75,6 +82,24 @@ class Thinking:
         """
         more = max(0.0, self._results_per_turn - 1.0)
         return min(_MOST_AHEAD * slots, int(_AHEAD_PER_RESULT * more)) if slots > 1 else 0
+
+    def _inspect_seed(self, start: Start) -> bool:
+        """Inspect the seed before anything is proposed: it is the first parent and anchor."""
+        journal = self._journal
+        if not journal.spec.inspect or self._seed_inspection is not None:
+            return False
+        self._seed_inspection = "done"
+        if journal.state.archive[journal.seed_kernel_id].evidence is not None:
+            return False
+        self._seed_inspection = "under way"
+        seed = journal.kernel(journal.seed_kernel_id)
+
+        def done(evidence: types.Evidence) -> None:
+            self._seed_inspection = "done"
+            journal.stage(_inspected(evidence))
+
+        start(0, lambda: self._parts.farm.inspect(journal.problem, seed).result(), done)
+        return True
 
     def _propose(self, start: Start) -> bool:
         proposer, state = self._parts.proposer, self._journal.state
@@ -85,7 +110,8 @@ class Thinking:
             left = state.budget.candidates - state.considered - self._awaited_proposals
             wanted = min(wanted, left)
         busy = self._awaited_proposals >= max(1, proposer.concurrency)
-        if self._is_exhausted() or wanted < 1 or busy:
+        waits = busy or self._seed_inspection == "under way"
+        if self._is_exhausted() or wanted < 1 or waits:
             return False
         # A slow proposer is asked for one kernel at a time, so that each is used when it is ready.
         count = 1 if proposer.concurrency else wanted
@@ -98,7 +124,9 @@ class Thinking:
             count, chosen = 1, [sent_back.parent_id]
             self._repairing.add(sent_back.kernel_id)
             broken = self._journal.kernel(sent_back.kernel_id)
-            repair = types.Repair(kernel=broken, complaint=sent_back.complaint)
+            repair = types.Repair(
+                kernel=broken, complaint=sent_back.complaint, number=sent_back.repair
+            )
         else:
             archive = list(state.archive.values())
             chosen = self._parts.strategy.select(archive, 2, seed, stale=state.stale)
@@ -111,6 +139,8 @@ class Thinking:
             parent_log2_speedup=parent.log2_speedup,
             parent_runtime_s=self._journal.runtime_s(parent.log2_speedup),
             parent_measured=parent.origin != "forecast",
+            parent_cases=parent.cases,
+            parent_evidence=parent.evidence,
             count=count,
             seed=seed,
             proposed=state.expansions,
@@ -119,6 +149,7 @@ class Thinking:
             partner_log2_speedup=others[0].log2_speedup if others else 0.0,
             history=state.history(parent.kernel_id),
             repair=repair,
+            bold=repair is None and is_bold(state, seed),
             run_seed=self._journal.spec.seed,
         )
         quote = proposer.quote(request)
@@ -157,6 +188,7 @@ class Thinking:
         assert self._journal.state.started is not None
         seen = self._journal.log.seen(new) | {self._journal.state.started.seed_kernel_id}
         repairs = request.repair and request.repair.kernel.id
+        number = request.repair.number if request.repair else 0
         batch = _settle(entry, answer.usage, Resource.PROPOSAL_TOKENS, Resource.PROPOSAL_USD)
         if answer.failure or answer.missed or not (new or answer.exhausted):
             batch.append(
@@ -177,6 +209,7 @@ class Thinking:
                 duplicate=key in seen,
                 claim=answer.claims.get(key, types.Claim()),
                 repairs=repairs,
+                repair=number,
             )
             for key in new
         ]
@@ -235,27 +268,26 @@ class Thinking:
         return True
 
     def _inspect(self, queries: Sequence[types.Query]) -> list[types.Query]:
-        """Return the queries with the evidence of both kernels; an anchor is compiled once."""
-        farm, anchors = self._parts.farm, self._anchor_evidence
+        """Return the queries with the evidence of both kernels."""
         unknown = {
             kernel.id: kernel
             for query in queries
             for kernel, evidence in (
                 (query.candidate, query.evidence),
-                (query.anchor, anchors.get(query.anchor.id)),
+                (query.anchor, query.anchor_evidence),
             )
             if evidence is None
         }
         futures = {
-            key: farm.inspect(self._journal.problem, kernel) for key, kernel in unknown.items()
+            key: self._parts.farm.inspect(self._journal.problem, kernel)
+            for key, kernel in unknown.items()
         }
         compiled = {key: future.result() for key, future in futures.items()}
-        anchors |= {q.anchor.id: compiled[q.anchor.id] for q in queries if q.anchor.id in compiled}
         return [
             query.model_copy(
                 update={
                     "evidence": query.evidence or compiled[query.candidate.id],
-                    "anchor_evidence": anchors[query.anchor.id],
+                    "anchor_evidence": query.anchor_evidence or compiled[query.anchor.id],
                 }
             )
             for query in queries
@@ -272,6 +304,7 @@ class Thinking:
             anchor_log2_speedup=anchor.log2_speedup,
             anchor_runtime_s=self._journal.runtime_s(anchor.log2_speedup),
             evidence=candidate.evidence,
+            anchor_evidence=anchor.evidence,
             incumbent_log2=self._journal.state.incumbent.log2_speedup,
             claim=candidate.claim,
         )
@@ -284,12 +317,7 @@ class Thinking:
         for compiled in evidence:
             key = compiled.kernel_id
             if self._journal.state.open[key].evidence is None:
-                batch.append(events.Inspected(kernel_id=key, evidence=compiled))
-                if compiled.emulation_cpu_s:
-                    spend = {Resource.CPU_S: compiled.emulation_cpu_s}
-                    inspection = f"inspection-{key}"
-                    batch.append(events.Reserved(entry=inspection, spend=spend))
-                    batch.append(events.Settled(entry=inspection, spend=spend))
+                batch += _inspected(compiled)
             if compiled.failure is not None:
                 decision = types.Decision(action="drop", score=0.0, reason=compiled.verdict)
                 batch.append(events.Decided(kernel_id=key, decision=decision))
@@ -372,7 +400,11 @@ class Thinking:
             if follower is not None:
                 if isinstance(event, events.Proposed) and not event.duplicate:
                     follower.admit([self._journal.kernel(event.kernel_id)])
-                elif isinstance(event, events.Inspected) and event.evidence.failure is not None:
+                elif (
+                    isinstance(event, events.Inspected)
+                    and event.evidence.failure is not None
+                    and event.kernel_id != self._journal.seed_kernel_id
+                ):
                     follower.refute(self._journal.kernel(event.kernel_id))
             if isinstance(event, events.Measured) and event.purpose != "reference":
                 kernel = self._journal.kernel(event.measurement.kernel_id)
@@ -414,6 +446,26 @@ def observation_of(
         forecast=pending.candidate.forecast,
         chosen=pending.chosen,
     )
+
+
+def is_bold(state: State, seed: int) -> bool:
+    """Return whether a request asks for another idea in place of a small step.
+
+    Every second one does, by its seed, once eight measurements have brought no new best, or three
+    requests no new kernel.
+    """
+    return (state.stale >= _STALE or state.fruitless >= _FRUITLESS) and seed % 2 == 1
+
+
+def _inspected(evidence: types.Evidence) -> list[Event]:
+    """Return the events of an inspection; emulating costs time of the CPU."""
+    key = evidence.kernel_id
+    batch: list[Event] = [events.Inspected(kernel_id=key, evidence=evidence)]
+    if evidence.emulation_cpu_s:
+        entry, spend = f"inspection-{key}", {Resource.CPU_S: evidence.emulation_cpu_s}
+        batch.append(events.Reserved(entry=entry, spend=spend))
+        batch.append(events.Settled(entry=entry, spend=spend))
+    return batch
 
 
 def _settle(entry: str | None, usage: types.Usage, tokens: Resource, usd: Resource) -> list[Event]:

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import math
 import re
+import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
@@ -28,6 +29,14 @@ Language = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=20)]
 Parameters = Mapping[str, int | float | str]
 SMALLEST_CLAIM_LOG2 = math.log2(1.01)  # no kernel is called faster for less than 1%
 UNSTATED_ENTRY = "unstated"  # of a problem that is known by its kernels alone
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most about so many characters: a mark stands for what is left out."""
+    if len(text) <= most:
+        return text
+    head, tail = 2 * most // 3, most // 3
+    return f"{text[:head]}\n[... {len(text) - head - tail} characters ...]\n{text[-tail:]}"
 
 
 class Record(BaseModel):
@@ -274,6 +283,8 @@ class Device(Record):
 Effort = Literal["screening", "normal", "final"]
 MEMORY_ERROR = "uncorrected memory errors"
 """The condition of a measurement in which the device's memory failed."""
+MAY_BE_FAST = "the kernel may be fast"
+"""What a timeout says that is the machine's fault."""
 TIMING_PROTOCOL = "pairs-2"
 """Version of the timing protocol (`backends._timing`). Times of two versions do not compare: a
 change of the statistic or of what is timed takes a new one."""
@@ -294,6 +305,11 @@ class Failure(Record):
 
     kind: FailureKind
     message: str
+
+    @property
+    def is_mendable(self) -> bool:
+        """Whether a proposer may repair the kernel: not if it cheats, or the machine was busy."""
+        return self.kind is not FailureKind.CHEATING and MAY_BE_FAST not in self.message
 
     @property
     def headline(self) -> str:
@@ -317,6 +333,14 @@ class CaseTiming(Record):
     reference_runtime_s: float
 
 
+class CaseSpeed(Record):
+    """How fast a kernel is in one case; the log2 speedup is against the reference."""
+
+    case: str
+    runtime_s: float
+    log2_speedup: float
+
+
 class Timing(Record):
     """The median paired log2 speedup and its interval; geometric means over several cases."""
 
@@ -332,6 +356,19 @@ class Timing(Record):
     def speedup(self) -> float:
         """Speedup against the reference kernel, as a ratio."""
         return float(2.0**self.log2_speedup)
+
+    @property
+    def speeds(self) -> tuple[CaseSpeed, ...]:
+        """The speed of each case, the slowest first."""
+        speeds = (
+            CaseSpeed(
+                case=timing.case,
+                runtime_s=timing.runtime_s,
+                log2_speedup=statistics.median(timing.log2_ratios or (self.log2_speedup,)),
+            )
+            for timing in self.cases
+        )
+        return tuple(sorted(speeds, key=lambda speed: -speed.runtime_s))
 
 
 class Measurement(Record):
@@ -537,6 +574,12 @@ Move = Literal[
     "fewer_passes",
     "prefetch",
     "align",
+    "shared_memory",
+    "coalesce",
+    "warp_shuffle",
+    "tensor_cores",
+    "async_copy",
+    "precision",
     "library",
     "other",
 ]
@@ -563,10 +606,14 @@ class Attempt(Record):
 
 
 class Repair(Record):
-    """A kernel that is sent back to its proposer, with a complaint."""
+    """A kernel that is sent back to its proposer, with a complaint.
+
+    `number`: which repair it is of the kernel that was proposed first, from 1.
+    """
 
     kernel: Kernel
     complaint: str
+    number: int = 1
 
 
 # ------------------------------------------------------------------- forecasts and decisions
@@ -686,8 +733,8 @@ class Decision(Record):
 class Candidate(Record):
     """A proposed kernel without a decision.
 
-    `chain_std`: standard deviation of the parent's speed, 0 if it was measured. `repairs`: the id
-    of the kernel that this one replaces, if that was sent back.
+    `chain_std`: standard deviation of the parent's speed, 0 if it was measured. `repair`: how many
+    repairs led from the kernel that was proposed first to this one.
     """
 
     kernel_id: str
@@ -697,7 +744,7 @@ class Candidate(Record):
     evidence: Evidence | None = None
     claim: Claim = Claim()
     chain_std: float = 0.0
-    repairs: str | None = None
+    repair: int = 0
 
 
 class Node(Record):
@@ -705,6 +752,7 @@ class Node(Record):
 
     `visits`: number of proposals from this kernel. `std_log2`: standard deviation of its speed,
     accumulated since the last measured kernel of its lineage. `behaviour`: cell of its evidence.
+    `cases`: the speed of each case, the slowest first; empty if it was not measured.
     """
 
     kernel_id: str
@@ -716,6 +764,8 @@ class Node(Record):
     best_child: float | None = None
     std_log2: float = 0.0
     behaviour: tuple[int, ...] = ()
+    cases: tuple[CaseSpeed, ...] = ()
+    evidence: Evidence | None = None
 
 
 class Audit(Record):
@@ -867,6 +917,10 @@ class ProposalRequest(Record):
     of last requests without a new kernel. `partner`: a second parent of another lineage, whose
     ideas may be used. `history`: attempts in this lineage, the latest last. `repair`: a child to
     repair instead of writing a new one. `run_seed`: the run's own seed, equal in all requests.
+
+    `parent_cases`: the parent's speed by case, the slowest first; empty if it was not measured.
+    `parent_evidence`: None if it was not inspected. `bold`: small steps bring nothing more, so the
+    child should be another idea.
     """
 
     ordinal: int
@@ -876,6 +930,8 @@ class ProposalRequest(Record):
     parent_log2_speedup: float
     parent_runtime_s: float
     parent_measured: bool
+    parent_cases: tuple[CaseSpeed, ...] = ()
+    parent_evidence: Evidence | None = None
     count: int
     seed: int
     proposed: int = 0
@@ -884,6 +940,7 @@ class ProposalRequest(Record):
     partner_log2_speedup: float = 0.0
     history: tuple[Attempt, ...] = ()
     repair: Repair | None = None
+    bold: bool = False
     run_seed: int = 0
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from contextlib import nullcontext
 from typing import Any
 
@@ -532,6 +533,23 @@ def test_the_poison_is_never_right(dtype: str, index: int) -> None:
         failure = differences(image, tolerance, {}, slot, right)
         assert failure is not None
         assert f"y[{index}]" in failure.message
+
+
+def test_the_first_wrong_elements_are_told_with_the_case() -> None:
+    """What a person or a model needs to find the cause."""
+    answer, slot = draw(make_problem())
+    expected = answer.exact["y"]
+    output = array(answer, slot, "y")
+    output[:] = expected
+    output[[5, 7, 11, 12]] += 100.0
+    told = refused(answer, slot).message.splitlines()
+    assert re.fullmatch(
+        rf"case \w+: y\[5\] is {output[5]}, expected \S+ to \S+; 4 of 33 elements are wrong",
+        told[0],
+    )
+    assert [line.partition(" is ")[0] for line in told[1:-1]] == ["y[7]", "y[11]"]
+    case = answer.image.case
+    assert told[-1] == f"case {case.name} has N=33"
 
 
 def test_a_wrong_element_is_found_wherever_it_lies() -> None:

@@ -34,7 +34,7 @@ from kernelcast.backends._child import STARVED, Child
 from kernelcast.backends._inputs import LATE, InputSource
 from kernelcast.backends._overtime import Overtime
 from kernelcast.backends._timing import OutOfTime, Precision, time_pairs
-from kernelcast.backends._verify import Errors, Image, KnownAnswer, Slot, differences
+from kernelcast.backends._verify import Errors, Image, KnownAnswer, Slot, differences, in_case
 from kernelcast.errors import ProblemError
 from kernelcast.expression import evaluate
 from kernelcast.types import Device, Failure, FailureKind, Timing
@@ -145,9 +145,10 @@ class Envelope:
             return errors if finite else None
         if failure := answer.check(slot):
             if special := set(answer.image.case.special.values()):
+                name = self._arena.problem.name
                 raise ProblemError(
-                    f"the seed kernel of {self._arena.problem.name} is wrong in {failure.message}: "
-                    f"mend it, or state no {' or '.join(map(repr, special))} in problem.toml"
+                    f"the seed kernel of {name} is wrong in {failure.headline}: mend it, or state "
+                    f"no {' or '.join(map(repr, special))} in problem.toml"
                 )
             raise ReferenceLost(failure)
         return errors
@@ -214,7 +215,7 @@ class Envelope:
     def idle(self, case: str, calls: int) -> float:
         """Seconds of a request without the work, by the reference's process."""
         answer = self.reference.idle(case, calls, self._limit_s(case, calls))
-        return self._seconds(self.reference, answer)
+        return self._seconds(self.reference, case, answer)
 
     def settle(self, case: str, calls: int) -> None:
         """Compare the candidate's outputs with the reference's."""
@@ -297,17 +298,17 @@ class Envelope:
     def _prepared(self, child: Child, case: str, calls: int) -> Slot:
         """The slots of a process that is ready for their content."""
         failure = child.prepare(case, calls, self._base, self._limit_s(case, calls))
-        self._seconds(child, failure or 0.0)
+        self._seconds(child, case, failure or 0.0)
         return self._slots(child, case, calls)
 
     def _timed(self, child: Child, case: str, calls: int) -> float:
         limit_s = self._limit_s(case, calls)
-        seconds = self._seconds(child, child.run(case, calls, self._base, limit_s))
+        seconds = self._seconds(child, case, child.run(case, calls, self._base, limit_s))
         if child is self.candidate:
             self.overtime.worked(seconds)
         return seconds
 
-    def _seconds(self, child: Child, answer: float | Failure) -> float:
+    def _seconds(self, child: Child, case: str, answer: float | Failure) -> float:
         """The seconds of a request; raise what a failure means."""
         if not isinstance(answer, Failure):
             return answer
@@ -315,7 +316,9 @@ class Envelope:
         if answer.kind is FailureKind.TIMEOUT and late:
             self._cut_short = True
             raise OutOfTime
-        raise (CandidateFailed if child is self.candidate else ReferenceLost)(answer)
+        if child is self.candidate:
+            raise CandidateFailed(in_case(self._arena.cases[case], answer))
+        raise ReferenceLost(answer)
 
     def _limit_s(self, case: str, calls: int) -> float:
         """The limit of a request of so many calls from now on."""

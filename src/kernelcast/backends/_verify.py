@@ -60,6 +60,16 @@ _DENORMAL_SHARE = 1 / 64  # of the median magnitude that is lost if denormals ar
 _FEW_UNITS = 16.0
 _LEAST_MOVED = 0.05
 _FEWEST_TO_TELL = 16
+_MOST_SHOWN = 3  # wrong elements
+
+
+def in_case(case: Case, failure: Failure, held: str = "") -> Failure:
+    """A failure with the case in which it was seen, and in a last line its dimensions."""
+    dimensions = ", ".join(f"{name}={size}" for name, size in case.dimensions.items())
+    if case.scale != 1.0:
+        dimensions += f"; its inputs are {case.scale:g} times as large"
+    message = f"case {case.name}{held}: {failure.message}\ncase {case.name} has {dimensions}"
+    return failure.model_copy(update={"message": message})
 
 
 def _outputs(arguments: Iterable[Argument]) -> list[Argument]:
@@ -195,14 +205,15 @@ class Image:
     def wrong_element(
         self, argument: Argument, wrong: Bits, output: Array, low: Any, high: Any
     ) -> Failure:
-        """The first wrong element, in the array's own indices, and how many there are."""
-        first = int(np.argmax(wrong))
+        """The first wrong elements, in the array's own indices, and how many there are."""
         shape = argument.extent(self.case.dimensions)
-        index = [int(position) for position in np.unravel_index(first, shape)]
-        return self.wrong(
-            f"{argument.name}{index} is {output[first]}, expected {low[first]} to {high[first]}; "
-            f"{int(np.count_nonzero(wrong))} of {wrong.size} elements are wrong"
+        first, *others = (
+            f"{argument.name}{[int(index) for index in np.unravel_index(place, shape)]} is "
+            f"{output[place]}, expected {low[place]} to {high[place]}"
+            for place in np.flatnonzero(wrong)[:_MOST_SHOWN]
         )
+        count = f"{int(np.count_nonzero(wrong))} of {wrong.size} elements are wrong"
+        return self.wrong("\n".join([f"{first}; {count}", *others]))
 
     def imprecise(self, argument: Argument, rms: float, honest: OutputError) -> Failure:
         """The failure of an output whose elements are right, but less precise than allowed."""
@@ -216,8 +227,7 @@ class Image:
         """A wrong result, with the case and what its inputs hold."""
         kinds = sorted(SPECIAL_WORDS[special] for special in set(self.case.special.values()))
         held = f" (inputs hold {', '.join(kinds)})" if kinds else ""
-        message = f"case {self.case.name}{held}: {message}"
-        return Failure(kind=FailureKind.WRONG_RESULT, message=message)
+        return in_case(self.case, Failure(kind=FailureKind.WRONG_RESULT, message=message), held)
 
     def _spans(self) -> Iterator[tuple[Argument, int, int]]:
         return zip(self.arguments, self.layout.offsets, self.layout.lengths, strict=True)

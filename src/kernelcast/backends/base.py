@@ -51,6 +51,7 @@ from kernelcast.canonical import kernel_id
 from kernelcast.devices import roofline_s
 from kernelcast.errors import ProblemError, SetupError
 from kernelcast.types import (
+    MAY_BE_FAST,
     TIMING_PROTOCOL,
     Case,
     Device,
@@ -384,7 +385,7 @@ class MeasuringBackend(ABC, Generic[P]):
                     f"the seed kernel of {problem.name} could not be measured: {busy}. Run again "
                     "when it is quieter, or continue with `kernelcast resume`"
                 ) from busy
-            outcome = Failure(kind=FailureKind.TIMEOUT, message=f"{busy}; the kernel may be fast")
+            outcome = Failure(kind=FailureKind.TIMEOUT, message=f"{busy}; {MAY_BE_FAST}")
             device_s = cap_s
         if is_reference and isinstance(outcome, Timing):
             self._take_noise(problem, noise_floor(outcome))

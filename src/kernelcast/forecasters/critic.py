@@ -9,6 +9,7 @@ the proposer. Otherwise the forecast knows nothing and says so.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,27 @@ _THREADS = re.compile(
 # Parts of a directive that change the run but not the instructions.
 _IN_DIRECTIVES = re.compile(r"\d+|dynamic|guided|auto|runtime")
 _LOOPS = frozenset({"for", "while"})
+# Words of a source that show a move. Where there is none, a library or the compiler may make it.
+_WORDS: Mapping[Move, re.Pattern[str]] = {
+    "shared_memory": re.compile(r"\b(?:__shared__|__local|local)\b"),
+    "warp_shuffle": re.compile(
+        r"\b(?:__shfl\w*|__reduce_\w+|sub_group_\w+|cg\s*::\s*reduce|WarpReduce|WarpScan|shfl\w*)\b"
+    ),
+    "tensor_cores": re.compile(r"\b(?:wmma|mma|mma_sync|wgmma|tl\s*\.\s*dot|\w*_mma\w*)\b"),
+    "async_copy": re.compile(
+        r"\b(?:memcpy_async|__pipeline_\w+|cp_async\w*|async_work_group_\w+)\b"
+    ),
+    "precision": re.compile(
+        r"\b(?:double|float64|float32|float|half2?|__half2?|_Float16|float16|fp16|kHalf|bfloat16\w*"
+        r"|__nv_bfloat16\w*|bf16|kBFloat16|\w*e4m3\w*|\w*e5m2\w*|tf32|allow_tf32|fp32|fp64|kFloat"
+        r"|__expf|__fdividef|fast_math|use_fast_math|ffast-math|int8\w*|autocast)\b"
+    ),
+}
+_LIBRARIES = re.compile(
+    r"\b(?:asm|cublas\w*|cutlass|cute|cudnn\w*|cub|matmul|mm|bmm|addmm|[Ll]inear|einsum|[Cc]onv\w*"
+    r"|scaled_dot_product_attention|cooperative_groups|pipeline)\b|\s@\s"
+)
+_TRITON = re.compile(r"\btl\s*\.|\btriton\b")
 # A launch in CUDA or HIP, and in Triton.
 _LAUNCH = re.compile(r"<<<|\b\w+\s*\[[^\[\]\n]+\]\s*\(")
 
@@ -217,12 +239,73 @@ def _unrolled(pair: _Pair) -> _Finding:
     )
 
 
+def _has_word(move: Move, name: str) -> Callable[[_Pair], _Finding]:
+    """Check for more words that show a move; none at all refutes it, but for what is hidden.
+
+    Triton makes shared memory, shuffles and copies by itself, and libraries and assembly may hold
+    what a source does not show.
+    """
+
+    def check(pair: _Pair) -> _Finding:
+        before, after = (len(_WORDS[move].findall(text)) for text in (pair.before, pair.after))
+        if after > before:
+            return _Finding(present=True)
+        is_hidden = _LIBRARIES.search(pair.after) or (
+            move != "tensor_cores" and _TRITON.search(pair.after)
+        )
+        if after or is_hidden or pair.language == "cpp":
+            return _UNKNOWN
+        return _Finding(present=False, words=f"nothing in the source makes {name}")
+
+    return check
+
+
+def _has_other_types(pair: _Pair) -> _Finding:
+    """Check whether the words of types and of fast arithmetic are others than before."""
+    before, after = (
+        Counter(_WORDS["precision"].findall(text)) for text in (pair.before, pair.after)
+    )
+    if before != after:
+        return _UNKNOWN  # also a new variable has a type
+    if _LIBRARIES.search(pair.after):
+        return _UNKNOWN
+    return _Finding(present=False, words="the types and the arithmetic are those of before")
+
+
+def _is_coalesced(pair: _Pair) -> _Finding:
+    """Where both kernels were emulated: check for fewer sectors a request, or more bytes in use."""
+    if pair.evidence is None:
+        return _UNKNOWN
+    before, after = (
+        [(case.sectors_per_request, case.used_bytes) for case in evidence.emulated]
+        for evidence in pair.evidence
+    )
+    if not before or len(before) != len(after):
+        return _UNKNOWN
+    for (sectors, used), (sectors_now, used_now) in zip(before, after, strict=True):
+        if sectors is None or used is None or sectors_now is None or used_now is None:
+            return _UNKNOWN
+        if sectors_now < sectors or used_now > used:
+            return _Finding(present=True)
+    used_text = f"{before[0][1]:.0%} of the bytes that move are used"
+    return _Finding(present=False, words=f"nothing is better coalesced: {used_text}, as before")
+
+
 _CHECKS: Mapping[Move, Callable[[_Pair], _Finding]] = {
     "vectorise": _vectorised,
     "parallelise": _parallelised,
     "fuse": _has_fewer_passes,
     "fewer_passes": _has_fewer_passes,
     "unroll": _unrolled,
+    "shared_memory": _has_word("shared_memory", "use of shared memory"),
+    "warp_shuffle": _has_word("warp_shuffle", "a warp's lanes exchange values"),
+    "tensor_cores": _has_word("tensor_cores", "use of tensor cores"),
+    "async_copy": _has_word("async_copy", "an asynchronous copy"),
+    "precision": _has_other_types,
+    "coalesce": _is_coalesced,
 }
 # Changes that make kernels fast whether or not they were claimed.
-_TELLING: tuple[Move, ...] = ("vectorise", "parallelise")
+_TELLING: tuple[Move, ...] = (
+    *("vectorise", "parallelise"),
+    *("shared_memory", "warp_shuffle", "tensor_cores", "async_copy"),
+)

@@ -33,7 +33,8 @@ class SharedProposer:
 
     The answer of a model (`concurrency` above 0) cannot be drawn again. It is kept on the `tape`
     and given, at its recorded cost, to every arm with the same request: the same parent, partner,
-    repair and history. Without the history, an arm would learn from the measurements of another.
+    repair and history, asked for a step of the same size. Without the history, an arm would learn
+    from the measurements of another.
     `identity` tells proposers apart that share a tape.
     """
 
@@ -162,4 +163,5 @@ def _stream(request: ProposalRequest, *, informed: bool) -> str:
     ]
     repair = request.repair and (request.repair.kernel.id, request.repair.complaint)
     partner = request.partner and request.partner.id
-    return repr((request.parent.id, request.parent_measured, partner, repair, history))
+    place = request.parent.id, request.parent_measured, request.bold
+    return repr((*place, partner, repair, history))

@@ -10,7 +10,14 @@ from __future__ import annotations
 from kernelcast.llm._endpoint import Endpoint, Request
 from kernelcast.llm._prices import Price
 from kernelcast.llm._replies import Answer, Message, Outcome, Reply, Schema, TokenLogprob
-from kernelcast.llm._words import device_text, evidence_text, history_text, problem_text
+from kernelcast.llm._words import (
+    device_text,
+    evidence_text,
+    history_text,
+    limits_text,
+    problem_text,
+    quoted_text,
+)
 from kernelcast.llm.client import Client
 
 __all__ = [
@@ -27,5 +34,7 @@ __all__ = [
     "device_text",
     "evidence_text",
     "history_text",
+    "limits_text",
     "problem_text",
+    "quoted_text",
 ]

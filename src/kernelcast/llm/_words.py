@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -10,7 +11,7 @@ from kernelcast.errors import SetupError
 from kernelcast.languages import element_type
 from kernelcast.types import Argument, Attempt, Device, Emulated, Evidence, Module, Problem
 
-_LONGEST_OUTCOME = 120
+_LONGEST_OUTCOME = 200
 _MOST_EMULATED = 1  # cases that are described
 _PLAIN_BYTES = 4  # of elements whose type every language calls nearly the same
 
@@ -84,6 +85,40 @@ def device_text(device: Device) -> str:
     )
 
 
+def limits_text(device: Device) -> str:
+    """Describe what a kernel may use of a device, as far as it is known; empty if nothing is."""
+    if device.kind == "cpu":
+        return f"Where these figures come from: {device.source}." if device.source else ""
+    capability = re.fullmatch(r"sm_(\d+)(\d)[af]?", device.target)
+    known = [
+        f"compute capability {capability[1]}.{capability[2]}" if capability else device.target,
+        f"{device.cache_bytes / 2**20:g} MB of L2 cache" * bool(device.cache_bytes),
+        f"warps of {device.warp} threads" * bool(device.warp),
+    ]
+    per_core = [
+        f"{device.registers_per_core} registers" * bool(device.registers_per_core),
+        f"{device.shared_bytes_per_core >> 10} KB of shared memory"
+        * bool(device.shared_bytes_per_core),
+        f"{device.threads_per_core} threads" * bool(device.threads_per_core),
+        f"{device.blocks_per_core} blocks" * bool(device.blocks_per_core),
+    ]
+    limits = [", ".join(filter(None, known))]
+    if any(per_core):
+        limits.append(f"a core (SM or CU) has {', '.join(filter(None, per_core))}")
+    if device.shared_bytes_per_block:
+        limits.append(f"{device.shared_bytes_per_block >> 10} KB of shared memory a block at most")
+    return "; ".join(filter(None, limits))
+
+
+def quoted_text(text: str) -> str:
+    """Return a stranger's text as data: a bar before each line, and nothing that is not visible."""
+    lines = (
+        "".join(letter if letter.isprintable() else " " for letter in line)
+        for line in text.splitlines()
+    )
+    return "\n".join(f"| {line}" for line in lines)
+
+
 def evidence_text(evidence: Evidence | None) -> str:
     """Describe the evidence: a line from compiling, and some lines for each emulated case."""
     if evidence is None:
@@ -143,4 +178,4 @@ def _effect_text(attempt: Attempt) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())

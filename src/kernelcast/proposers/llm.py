@@ -1,39 +1,26 @@
 """A language model as proposer: it edits a parent kernel.
 
-The model improves the parent, crosses it with a second one, or repairs a kernel that was sent back,
-by search/replace edits or a whole source, and states what it did. Nothing is compiled here.
-`Proposals.failure` reports an answer without a kernel, or with an edit that does not apply.
-
-The prompt begins with the text that all questions of a run share, then the text that all questions
-about a parent share, so that a server with a prefix cache reads both once.
+The model improves the parent, crosses it with a second one, writes another kernel from the idea up,
+or repairs a kernel that was sent back, by search/replace edits or a whole source, and states what
+it did. `_question` says what it is told. Nothing is compiled here. `Proposals.failure` reports an
+answer without a kernel, or with an edit that does not apply.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import resources
-from string import Template
 from typing import Any, get_args
 
 import numpy as np
 
 from kernelcast.canonical import as_kernel
-from kernelcast.llm import (
-    Client,
-    Endpoint,
-    Reply,
-    Request,
-    device_text,
-    history_text,
-    problem_text,
-)
+from kernelcast.llm import Client, Endpoint, Reply, Request
+from kernelcast.proposers._question import question_text, system_text
 from kernelcast.types import (
-    SPECIAL_WORDS,
     Attempt,
     Claim,
     Kernel,
     Move,
-    Problem,
     ProposalRequest,
     Proposals,
     Resource,
@@ -46,7 +33,6 @@ _MOVES: tuple[Move, ...] = get_args(Move)
 _LONGEST_IDEA = 300
 _MOST_MOVES = 4
 _SHOWN_SEARCH = 60
-_TRIED_OFTEN = 3  # fruitless requests in a row after which the prompt mentions them
 
 _TEXT = {"type": "string"}
 _EDIT = {
@@ -98,9 +84,7 @@ class LlmProposer:
         self._cross_share = cross_share
         options = {**endpoint, "concurrency": max(1, concurrency)}
         self._client = Client(Endpoint.from_options(options))
-        self._system = _prompt("system.txt").substitute(moves=", ".join(_MOVES))
-        self._user = _prompt("user.txt")
-        self._tasks = {name: _prompt(f"{name}.txt") for name in ("improve", "cross", "repair")}
+        self._system = system_text()
 
     def quote(self, request: ProposalRequest) -> Spend:
         """Return the highest possible cost of the kernels, with all retries."""
@@ -139,21 +123,11 @@ class LlmProposer:
         )
 
     def _question(self, request: ProposalRequest, index: int) -> Request:
-        user = self._user.substitute(
-            problem=problem_text(request.problem),
-            atol=request.problem.tolerance.atol,
-            rtol=request.problem.tolerance.rtol,
-            special=_special_text(request.problem),
-            device=device_text(request.device),
-            parent=request.parent.source.strip(),
-            result=_result_text(request),
-            history=history_text(request.history) or "Nothing yet.",
-            task=self._task(request),
-        )
+        crosses = np.random.default_rng(request.seed).random() < self._cross_share
         return Request(
             messages=[
                 {"role": "system", "content": self._system},
-                {"role": "user", "content": user},
+                {"role": "user", "content": question_text(request, crosses=crosses)},
             ],
             schema=_SCHEMA,
             max_output_tokens=self._max_output_tokens,
@@ -161,24 +135,6 @@ class LlmProposer:
             seed=int(content_hash(f"{request.seed}/{index}"), 16) % 2**31,
             temperature=self._temperature,
         )
-
-    def _task(self, request: ProposalRequest) -> str:
-        if request.repair is not None:
-            return self._tasks["repair"].substitute(
-                complaint=request.repair.complaint.strip(),
-                kernel=request.repair.kernel.source.strip(),
-            )
-        crosses = np.random.default_rng(request.seed).random() < self._cross_share
-        if request.partner is not None and crosses:
-            task = self._tasks["cross"].substitute(
-                speed=_speed_text(request.partner_log2_speedup),
-                partner=request.partner.source.strip(),
-            )
-        else:
-            task = self._tasks["improve"].template
-        if request.fruitless >= _TRIED_OFTEN:
-            task += f"\n\nThe last {request.fruitless} answers brought no new kernel: do otherwise."
-        return task
 
 
 def apply_edits(source: str, edits: Sequence[Any]) -> tuple[str, str]:
@@ -221,30 +177,3 @@ def _claim(parsed: Mapping[str, Any]) -> Claim:
         idea=" ".join(idea.split())[:_LONGEST_IDEA] if isinstance(idea, str) else "",
         moves=tuple(dict.fromkeys(known.get(name, "other") for name in named)),
     )
-
-
-def _result_text(request: ProposalRequest) -> str:
-    origin = "measured" if request.parent_measured else "forecast, not measured"
-    return (
-        f"{request.parent_runtime_s * 1e3:.4g} ms (geometric mean of the timed cases), "
-        f"{_speed_text(request.parent_log2_speedup)} ({origin})"
-    )
-
-
-def _special_text(problem: Problem) -> str:
-    held = [
-        f"{array.name}: {', '.join(SPECIAL_WORDS[special] for special in array.special)}"
-        for array in problem.arguments
-        if array.special
-    ]
-    rule = "\nInputs may hold special values, which count like in IEEE arithmetic: "
-    return rule + "; ".join(held) if held else ""
-
-
-def _speed_text(log2_speedup: float) -> str:
-    return f"{2.0**log2_speedup:.3g} times as fast as the reference"
-
-
-def _prompt(name: str) -> Template:
-    folder = resources.files("kernelcast.proposers") / "prompts"
-    return Template((folder / name).read_text(encoding="utf-8").strip())
