@@ -94,8 +94,8 @@ class RecordedModel:
 
 
 def _edited(asked: str) -> str:
-    """The kernel in a prompt that edits are of."""
-    _, repaired, below = asked.partition("\n# Kernel to put right\n")
-    if repaired:
-        return below.strip()
-    return asked.partition("\n# Parent\n")[2].partition("\n# Result of the parent\n")[0].strip()
+    """The kernel in a prompt that edits are of, without the fences around it."""
+    _, repaired, fenced = asked.partition("\n# Kernel to put right\n")
+    if not repaired:
+        fenced = asked.partition("\n# Parent\n")[2].partition("\n# Result of the parent\n")[0]
+    return fenced.strip().partition("\n")[2].rpartition("\n")[0].strip()

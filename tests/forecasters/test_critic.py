@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kernelcast import scoring
+from kernelcast.canonical import as_kernel
 from kernelcast.certainty import consult
 from kernelcast.events import Decided, Event, Forecasted, Measured, Proposed, RunSpec, RunStarted
 from kernelcast.forecasters.cascade import CascadeForecaster
@@ -24,6 +25,7 @@ from kernelcast.types import (
     Budget,
     Claim,
     Decision,
+    Emulated,
     Evidence,
     Failure,
     FailureKind,
@@ -172,6 +174,71 @@ def test_claimed_unrolling_must_make_more_code() -> None:
         after = compiled(size, memory=29)
         found = criticised(UNROLLED, "unroll", before=compiled(), after=after)
         assert bool(found.objection) is objects, size
+
+
+CUDA_SEED = """#pragma kernelcast grid(N) block(32)
+extern "C" __global__ void kernel(const float* x, float* y, int N) {
+    y[blockIdx.x] = x[blockIdx.x];
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("move", "text"),
+    [
+        ("shared_memory", "__shared__ float tile[32];"),
+        ("warp_shuffle", "float z = __shfl_down_sync(0xffffffffu, x[0], 1);"),
+        ("tensor_cores", "nvcuda::wmma::mma_sync(a, b, c, a);"),
+        ("async_copy", "__pipeline_memcpy_async(y, x, 16);"),
+        ("precision", "double z = x[0];"),
+    ],
+)
+def test_moves_of_gpus_must_be_in_the_source(move: Move, text: str) -> None:
+    def objection(source: str, language: str, *moves: Move) -> str:
+        seed, kernel = (as_kernel(each, language) for each in (CUDA_SEED, source))
+        query = make_query(kernel, PROBLEM, 0.5).model_copy(
+            update={"anchor": seed, "claim": Claim(idea="faster", moves=moves)}
+        )
+        return CriticForecaster().forecast([query])[0].objection
+
+    changed = CUDA_SEED.replace("y[b", "y[1 * b")
+    moved = CUDA_SEED.replace("    y[b", f"    {text}\n    y[b")
+    assert objection(changed, "cuda", move)
+    assert not objection(moved, "cuda", move)
+    assert not objection(moved, "cuda", "unroll", move)
+    # What a library, assembly or another compiler does is not seen.
+    for hidden in ('asm volatile("x");', "cublasSgemm(h);"):
+        assert not objection(changed.replace("    y[", f"    {hidden}\n    y["), "cuda", move)
+    if move != "precision":
+        assert not objection(changed.replace("__global__ ", ""), "cpp", move)
+
+
+def test_claimed_coalescing_must_be_seen_by_the_emulator() -> None:
+    def seen(sectors: float | None, used: float | None) -> Evidence:
+        estimate = Emulated(
+            case="main",
+            runtime_s=1e-3,
+            spread_log2=0.5,
+            bound_by="memory",
+            shares={},
+            occupancy=1.0,
+            limiter="threads",
+            sectors_per_request=sectors,
+            used_bytes=used,
+            bank_conflicts=None,
+            lane_efficiency=1.0,
+            lines=(),
+            exact=True,
+            cpu_s=0.1,
+        )
+        return compiled().model_copy(update={"emulated": (estimate,)})
+
+    changed = SEED.replace("2.0f", "3.0f")
+    before = seen(8.0, 0.5)
+    told = criticised(changed, "coalesce", before=before, after=seen(8.0, 0.5)).objection
+    assert "50% of the bytes" in told
+    for after in (seen(4.0, 0.5), seen(8.0, 1.0), seen(None, None), compiled()):
+        assert not criticised(changed, "coalesce", before=before, after=after).objection
 
 
 def test_what_cannot_be_checked_is_not_objected_to() -> None:
