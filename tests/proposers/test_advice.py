@@ -248,7 +248,7 @@ def test_the_example_in_cuda_compiles_and_is_right_when_emulated() -> None:
     backend = CudaBackend("sm_80", allow_unsafe=True)
     kernel = as_kernel(source, "cuda")
     assert backend.inspect(problem, kernel).compiles
-    assert backend.verify(problem, kernel) is None
+    assert backend.verify(problem, kernel, 1) is None
     backend.close()
 
 
@@ -257,7 +257,7 @@ def test_the_example_in_triton_is_right_when_interpreted() -> None:
     (source,) = examples("triton", "gpu")
     problem = norm_problem("triton", source)
     backend = TritonBackend("sm_80", allow_unsafe=True)
-    assert backend.verify(problem, as_kernel(source, "triton")) is None
+    assert backend.verify(problem, as_kernel(source, "triton"), 1) is None
     backend.close()
 
 
