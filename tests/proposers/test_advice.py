@@ -15,12 +15,15 @@ from typing import Any
 import pytest
 
 from kernelcast.backends import CppBackend
+from kernelcast.backends._opencl_device import opencl_devices
+from kernelcast.backends._proof import detect_sandbox
 from kernelcast.backends._sandbox import landlock_abi
 from kernelcast.backends.cuda import CudaBackend
+from kernelcast.backends.opencl import OpenClBackend
 from kernelcast.backends.torch import TorchBackend
 from kernelcast.backends.triton import TritonBackend
 from kernelcast.canonical import as_kernel
-from kernelcast.devices import find_device
+from kernelcast.devices import detect_cpu, find_device
 from kernelcast.problems import load_problem
 from kernelcast.proposers import _advice
 from kernelcast.proposers._advice import SIGNS, advice, form, signs
@@ -134,6 +137,17 @@ def emulated(**facts: Any) -> Evidence:
             "compute_bound",
             {"problem": SOFTMAX.model_copy(update={"flops": "900*R*C"})},
             {"evidence": emulated(bound_by="memory")},
+        ),
+        (
+            "one_thread",
+            {
+                "problem": SOFTMAX.model_copy(update={"language": "torch"}),
+                "source": "load_inline(extra_cflags=['-O3'])",
+            },
+            {
+                "problem": SOFTMAX.model_copy(update={"language": "torch"}),
+                "source": "load_inline(extra_cflags=['-fopenmp'])",
+            },
         ),
         (
             "eager",
@@ -259,6 +273,18 @@ def test_the_example_in_triton_is_right_when_interpreted() -> None:
     backend = TritonBackend("sm_80", allow_unsafe=True)
     assert backend.verify(problem, as_kernel(source, "triton"), 1) is None
     backend.close()
+
+
+@pytest.mark.measures
+def test_the_example_in_opencl_is_measured() -> None:
+    if not opencl_devices(detect_sandbox()):
+        pytest.skip("needs an OpenCL device: apt-get install ocl-icd-libopencl1 pocl-opencl-icd")
+    (source,) = examples("opencl", "cpu")
+    problem = norm_problem("opencl", source)
+    backend = OpenClBackend(device=detect_cpu().model_copy(update={"cores": 1}), allow_unsafe=True)
+    outcome = backend.measure(problem, as_kernel(source, "opencl"), 1)
+    backend.close()
+    assert outcome.timing is not None, outcome.failure
 
 
 @pytest.mark.measures

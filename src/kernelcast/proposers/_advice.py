@@ -67,9 +67,16 @@ def signs(request: ProposalRequest) -> set[str]:
         found |= _signs_of_work(request)
     if problem.language == "torch" and not _OWN_KERNEL.search(source):
         found.add("eager")
-    if problem.language == "cpp" and device.cores > 1 and not _THREADS.search(source):
+    if device.kind == "cpu" and device.cores > 1 and _is_serial(problem.language, source):
         found.add("one_thread")
     return found
+
+
+def _is_serial(language: str, source: str) -> bool:
+    """Whether C++ starts no threads; PyTorch's at::parallel_for starts none without -fopenmp."""
+    if language == "torch":
+        return "load_inline" in source and "-fopenmp" not in source
+    return language == "cpp" and not _THREADS.search(source)
 
 
 def _signs_of_times(request: ProposalRequest) -> set[str]:

@@ -95,7 +95,8 @@ class ProposerContract:
         partner = fakes.make_kernel("void other() {}\n")
         update = {"partner": partner, "partner_log2_speedup": 1.0, "history": history}
         for seed in range(4):
-            self._assert_valid(self.request(2, seed).model_copy(update=update))
+            changes = {**update, "bold": seed == 3}
+            self._assert_valid(self.request(2, seed).model_copy(update=changes))
 
     def test_a_repair_is_answered(self) -> None:
         """A proposer that `repairs` answers with one kernel, or says why not."""
