@@ -134,4 +134,6 @@ def test_an_arm_is_not_served_what_was_written_from_anothers_measurements() -> N
     assert asks(request(-1.0)) not in (plain, faster)
     assert asks(request(1.01)) == faster  # the same but for noise
     assert writer.asked == 3
+    bold = asks(make_request(1).model_copy(update={"bold": True}))
+    assert bold not in (plain, faster)
     assert SharedProposer(writer, 0, tape, "another").propose(make_request(1)) != plain
