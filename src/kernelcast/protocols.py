@@ -64,7 +64,8 @@ class Proposer(Concurrent, Protocol):
     def repairs(self) -> bool:
         """Whether it can repair a kernel that was sent back (`ProposalRequest.repair`).
 
-        A kernel is sent back once, if it does not compile or a forecaster objects to it.
+        A kernel is sent back if it does not compile, a forecaster objects to it, or it is wrong,
+        crashes or does not end in time; a kernel is repaired at most twice in a row.
         """
 
     def quote(self, request: ProposalRequest) -> Spend:
