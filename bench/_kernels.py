@@ -205,7 +205,7 @@ def _problem(name: str, language: Language) -> Problem:
 
 def _seeds_and_renderings() -> Iterator[Sample]:
     rng = random.Random(_RENDERING_SEED)
-    for name in bundled_problems():
+    for name in bundled_problems("cpp"):
         problem = _problem(name, "cpp")
         yield Sample(f"{name} seed", problem, problem.seed_source)
         template = problem.template

@@ -223,7 +223,7 @@ def right_kernels() -> dict[str, Sample]:
 
 
 def _samples() -> Iterator[Sample]:
-    for name in bundled_problems():
+    for name in bundled_problems("cpp"):
         problem = load_problem(name, language="cuda")
         yield Sample(f"seed: {name}", problem, problem.seed_source)
     named: tuple[tuple[Language, list[str]], ...] = (

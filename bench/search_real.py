@@ -151,7 +151,7 @@ def main() -> None:
         "--work", type=Path, help="folder that keeps what is done; a new one for new code"
     )
     options = parser.parse_args()
-    names, seeds, measurements = bundled_problems(), options.seeds, options.measurements
+    names, seeds, measurements = bundled_problems("cpp"), options.seeds, options.measurements
     if options.quick:
         names, seeds, measurements = [QUICK_PROBLEM], QUICK_SEEDS, QUICK_MEASUREMENTS
     started = time.perf_counter()

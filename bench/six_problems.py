@@ -1,4 +1,4 @@
-"""Search each bundled problem with 60 measurements; measure what was found once more.
+"""Search each bundled C++ problem with 60 measurements; measure what was found once more.
 
 For each problem the default search (proposer `tuner`) runs on this machine's CPU; then its best
 kernel is measured again in a fresh backend with a fresh seed, in pairs against the naive seed
@@ -28,11 +28,11 @@ from kernelcast.types import Budget
 
 def main() -> None:
     parser = bench_parser(__doc__, quick="one problem, 12 measurements")
-    parser.add_argument("--only", choices=bundled_problems(), help="this problem alone")
+    parser.add_argument("--only", choices=bundled_problems("cpp"), help="this problem alone")
     parser.add_argument("--measurements", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    names = [arguments.only] if arguments.only else bundled_problems()
+    names = [arguments.only] if arguments.only else bundled_problems("cpp")
     measurements = arguments.measurements
     if arguments.quick:
         names, measurements = ["cross_entropy"], 12

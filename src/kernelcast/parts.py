@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -16,6 +17,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from kernelcast import plugins
+from kernelcast.devices import find_device
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec, RunSpec
 from kernelcast.problems import load_problem
@@ -108,7 +110,7 @@ def read_run(
     settings: Mapping[str, Any],
     *,
     config: str | Path | None = None,
-    problem: Problem | None = None,
+    problem: Problem | str | None = None,
     model: Mapping[str, Any] | None = None,
     known: Collection[str] = KEYS,
 ) -> RunRequest:
@@ -119,7 +121,7 @@ def read_run(
     Args:
         settings: Values by dotted key, e.g. `{"policy.audit_share": 0.2}`.
         config: TOML file; a problem folder and a store file are relative to the file's folder.
-        problem: The problem, in place of the setting `problem`.
+        problem: The problem or its name, in place of the setting `problem`.
         model: Options of every part that is a language model; how a model is asked to forecast
             concerns the forecaster alone.
         known: First words of the allowed keys.
@@ -130,20 +132,23 @@ def read_run(
     file = {} if config is None else _read_file(Path(config), known)
     tables = nested(settings, known)
     merged = {**file, **tables}
-    if problem is None and "problem" not in merged:
+    problem = problem or merged.get("problem")
+    if problem is None:
         where = f"{config}: " if config else ""
         raise SetupError(f'{where}name a problem, for example: problem = "softmax"')
-    problem = problem or load_problem(merged["problem"])
+    loaded = problem if isinstance(problem, Problem) else load_problem(problem)
     stated: dict[str, str | None] = {
         kind: {**file.get(kind, {}), **tables.get(kind, {})}.get("name")
         for kind in KINDS
         if kind in merged
     }
-    defaults = _default_parts(problem, stated)
+    defaults = _default_parts(loaded, stated)
     components = {
         kind: part_spec(kind, tables.get(kind, {}), model, {"name": default, **file.get(kind, {})})
         for kind, default in defaults.items()
     }
+    if not isinstance(problem, Problem) and _is_for_gpu(components["backend"]):
+        loaded = load_problem(problem, device="gpu")
     # A GPU's compilers and emulator leave the device alone. On a CPU they would disturb its times.
     values = {"inspect": components["backend"].name in _GPU_BACKENDS} | merged
     try:
@@ -151,7 +156,16 @@ def read_run(
     except ValidationError as error:
         raise SetupError(_first_error(error)) from error
     budget = read_budget({"budget": merged.get("budget", {})})
-    return RunRequest(problem, spec, budget, merged.get("store"), merged.get("name"))
+    return RunRequest(loaded, spec, budget, merged.get("store"), merged.get("name"))
+
+
+def _is_for_gpu(backend: ComponentSpec) -> bool:
+    """Whether a backend measures on a GPU, by its own name or that of its device."""
+    if backend.name in _GPU_BACKENDS:
+        return True
+    with suppress(SetupError):  # the backend says what it does not know
+        return find_device(str(backend.options.get("device", "cpu"))).kind == "gpu"
+    return False
 
 
 def part_spec(

@@ -52,7 +52,7 @@ def test_a_right_kernel_has_no_fault(backend: CudaBackend, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", bundled_problems())
+@pytest.mark.parametrize("name", bundled_problems("cpp"))
 def test_the_seed_of_a_bundled_problem_has_no_fault(backend: CudaBackend, name: str) -> None:
     problem = load_problem(name, language="cuda")
     assert backend.verify(problem, gpu_kernel(problem.seed_source, "cuda"), seed=1) is None

@@ -276,9 +276,11 @@ def test_hidden_cases_of_bundled_problems_are_legal(name: str, seed: int) -> Non
     cases = hidden_cases(problem, 8, largest, np.random.default_rng(seed))
     assert len({case.name for case in cases}) == len(cases) >= 8
     assert not {case.name for case in cases} & {case.name for case in problem.cases}
+    is_drawn = problem.module is not None and problem.module.draw
+    scales = (1.0,) if is_drawn else (1.0, 1 / 16, 16.0)
     for index, case in enumerate(cases):
         assert not case.timed
-        assert case.scale == ((1.0, 1 / 16, 16.0)[index % 3] if index < 8 else 1.0)
+        assert case.scale == (scales[index % len(scales)] if index < 8 else 1.0)
         assert bool(case.special) == (index >= 8)
         assert set(case.dimensions) == set(problem.dimensions)
         for dimension, (low, high) in problem.hidden.dimensions.items():

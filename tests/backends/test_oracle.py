@@ -173,7 +173,7 @@ def test_an_oracle_that_works_in_place_passes_the_lint(sandbox: Sandbox) -> None
     assert np.array_equal(2.0 * x, answer.exact["y"])
 
 
-@pytest.mark.parametrize("name", bundled_problems())
+@pytest.mark.parametrize("name", bundled_problems("cpp"))
 def test_bundled_references_answer_on_their_correctness_cases(sandbox: Sandbox, name: str) -> None:
     problem = load_problem(name)
     with Oracle(problem, sandbox) as oracle:

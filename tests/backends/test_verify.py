@@ -620,7 +620,7 @@ def test_an_arena_has_room_for_two_calls_of_any_case(name: str) -> None:
 # --------------------------------------------------------------------------------------- lint
 
 
-@pytest.mark.parametrize("name", bundled_problems())
+@pytest.mark.parametrize("name", bundled_problems("cpp"))
 def test_bundled_problems_can_tell_right_from_wrong(name: str) -> None:
     problem = load_problem(name)
     lint(problem, plain_reference(problem), np.random.default_rng(0))

@@ -40,6 +40,11 @@ def test_bundled_problems_load(name: str) -> None:
     assert problem.timed_cases
     assert any(not case.timed for case in problem.cases)
     assert problem.entry in problem.seed_source
+
+
+@pytest.mark.parametrize("name", bundled_problems("cpp"))
+def test_bundled_problems_in_cpp_have_templates(name: str) -> None:
+    problem = load_problem(name)
     assert problem.template is not None
     admitted = list(itertools.islice(problem.template.configurations(), 500))
     assert len(admitted) == 500
@@ -70,7 +75,7 @@ def test_template_is_optional_but_not_half_of_it(folder: Path) -> None:
     assert load_problem(folder).template is None
 
 
-@pytest.mark.parametrize("name", bundled_problems())
+@pytest.mark.parametrize("name", bundled_problems("cpp"))
 def test_a_bundled_problem_can_be_had_in_cuda(name: str) -> None:
     stated, ported = load_problem(name), load_problem(name, language="cuda")
     launch = read_launch(ported.seed_source)
@@ -180,6 +185,20 @@ def test_bundled_problems_state_other_legal_shapes(name: str) -> None:
     problem = load_problem(name)
     assert problem.hidden is not None
     assert all(low < high for low, high in problem.hidden.dimensions.values())
+
+
+def test_cases_may_be_for_one_kind_of_device(folder: Path) -> None:
+    toml = folder / "problem.toml"
+    edit(toml, "[cases.main]", '[cases.main]\ndevice = "gpu"')
+    with pytest.raises(ProblemError, match="no case is timed"):
+        load_problem(folder)
+    on_gpu = load_problem(folder, device="gpu")
+    assert on_gpu == load_problem("matmul")  # what a case is for is not part of it
+    edit(toml, "[cases.tiny]", '[cases.tiny]\ndevice = "cpu"')
+    assert "tiny" not in [case.name for case in load_problem(folder, device="gpu").cases]
+    edit(toml, 'device = "gpu"', 'device = "tpu"')
+    with pytest.raises(ProblemError, match=r'\[cases.main\] device is "cpu" or "gpu", not .tpu.'):
+        load_problem(folder)
 
 
 def test_unreadable_text_is_reported(folder: Path) -> None:

@@ -29,7 +29,6 @@ from kernelcast.cli.common import (
 from kernelcast.errors import SetupError
 from kernelcast.judge.comparison import ADVISED_SEEDS, Plan, run_plan
 from kernelcast.parts import KINDS, read_run
-from kernelcast.problems import load_problem
 from kernelcast.report.figures import draw_comparison
 from kernelcast.report.judged import comparison_report
 from kernelcast.report.tables import write_json
@@ -112,18 +111,18 @@ def compare(
         {kind, f"{kind}.name"} & set(arm) for arm in settings_by_arm.values()
     ):
         raise SetupError(f"the arms say what the {kind} is: leave out --{kind}")
-    loaded = load_problem(problem)
-    specs = {
-        name: read_run(settings | arm, problem=loaded, model=model, known=("inspect", *KINDS)).spec
+    runs = {
+        name: read_run(settings | arm, problem=problem, model=model, known=("inspect", *KINDS))
         for name, arm in settings_by_arm.items()
     }
+    specs = {name: run.spec for name, run in runs.items()}
     check_model_is_asked(model, (p for s in specs.values() for p in s.components.values()))
     for spec in specs.values():
         for part in _VARIED:
             plugins.build(part, spec.components[part])  # Refuse a wrong arm before one has run.
     spec = next(iter(specs.values()))
     plan = Plan(
-        problem=loaded,
+        problem=next(iter(runs.values())).problem,
         arms={name: spec.components for name, spec in specs.items()},
         seeds=seeds,
         measurements=measurements,

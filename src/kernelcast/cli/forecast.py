@@ -104,19 +104,22 @@ def forecast(
     """
     use_cache()
     anchor, rival = read_kernel(reference), read_kernel(candidate)
-    unstated = Problem.unstated("unstated", anchor.language, anchor.source)
-    solved = load_problem(problem).in_language_of(anchor) if problem else unstated
     if anchor.language != rival.language:
         raise SetupError(
             f"{anchor.language} and {rival.language} are two languages: "
             "compare two kernels of one language"
         )
+    target = target_device(device, anchor.language)
+    solved = Problem.unstated("unstated", anchor.language, anchor.source)
+    if problem:
+        kind = "gpu" if target.kind == "gpu" else "cpu"
+        solved = load_problem(problem, device=kind).in_language_of(anchor)
     settings, model = read_options(options, implied="forecaster")
     run = read_run(settings, problem=solved, model=model, known=("forecaster",))
     spec = run.spec.components["forecaster"]
     reference_s = math.nan if reference_ms is None else reference_ms / 1e3
     pool = dataset.Pool(run.problem, anchor, reference_s, (candidate.name,), (rival,))
-    asked = ask(spec, pool, target_device(device, anchor.language))
+    asked = ask(spec, pool, target)
     (query,), (answer,) = asked.queries, asked.forecasts
     bins = BINS[spec.options.get("bins", options["llm__bins"])]
     facts = _facts(answer, _decision(answer, query), bins)

@@ -46,7 +46,7 @@ def inspect(kernel: Path, problem: str, device: str, as_json: bool) -> None:
     """
     source = read_kernel(kernel)
     target = find_device(device)
-    solved = load_problem(problem)
+    solved = load_problem(problem, device="gpu")
     if source.language not in ("cuda", "triton") or not target.target.startswith("sm_"):
         raise SetupError(
             f"{kernel.name} for {target.name}: only CUDA and Triton kernels for NVIDIA GPUs are "

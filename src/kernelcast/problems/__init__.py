@@ -2,6 +2,7 @@
 
 A folder holds problem.toml, reference.py, seed.cpp and, together, template.cpp and template.toml. A
 seed in a further language (seed.cu, ...) makes it a problem in that language, without a template.
+Cases that suit only a CPU or only a GPU say so, and are left out for the other.
 Everything that can be checked without running code is checked here. Each error names the file and
 the fix.
 """
@@ -13,7 +14,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -27,17 +28,27 @@ from kernelcast.types import Argument, Case, Language, Problem, Template
 _BUNDLED = Path(__file__).with_name("bundled")
 
 
-def bundled_problems() -> list[str]:
-    """Names of the problems that come with kernelcast."""
-    return sorted(folder.parent.name for folder in _BUNDLED.glob("*/problem.toml"))
+def bundled_problems(language: Language | None = None) -> list[str]:
+    """Names of the problems that come with kernelcast: all, or those stated in a language."""
+    return sorted(
+        toml.parent.name
+        for toml in _BUNDLED.glob("*/problem.toml")
+        if language is None or _read_toml(toml)["language"] == language
+    )
 
 
-def load_problem(name_or_path: str | Path, *, language: Language | None = None) -> Problem:
+def load_problem(
+    name_or_path: str | Path,
+    *,
+    language: Language | None = None,
+    device: Literal["cpu", "gpu"] = "cpu",
+) -> Problem:
     """Load a bundled problem by its name, or the problem in a folder.
 
     Args:
         name_or_path: The name or the folder.
         language: The language of the seed, if it is not the one that problem.toml states.
+        device: Which kind its cases are for, where some suit only a CPU or only a GPU.
 
     Raises:
         ProblemError: There is no such problem, it has no seed in that language, or a file of it
@@ -60,6 +71,7 @@ def load_problem(name_or_path: str | Path, *, language: Language | None = None) 
             "adds another by an entry point in the group kernelcast (docs/how-to/own-backend.md)"
         )
     cases, work = (_table(fields, name, toml) for name in ("cases", "work"))
+    cases = _cases_for(device, cases, toml)
     fields["oracle_source"] = _read(folder / "reference.py")
     if language in (None, fields["language"]):
         fields["template"] = _load_template(folder, ending)
@@ -77,6 +89,19 @@ def load_problem(name_or_path: str | Path, *, language: Language | None = None) 
     _check_hidden(problem, f"{toml}: [hidden]")
     _check_reference(problem, folder / "reference.py")
     return problem
+
+
+def _cases_for(kind: str, cases: dict[str, Any], toml: Path) -> dict[str, Any]:
+    """The cases without those that state the other kind of device."""
+    chosen = {}
+    for name, stated in cases.items():
+        case = dict(stated) if isinstance(stated, dict) else stated
+        suits = case.pop("device", kind) if isinstance(case, dict) else kind
+        if suits not in ("cpu", "gpu"):
+            raise ProblemError(f'{toml}: [cases.{name}] device is "cpu" or "gpu", not {suits!r}')
+        if suits == kind:
+            chosen[name] = case
+    return chosen
 
 
 def _seed_ending(language: Language) -> str | None:
