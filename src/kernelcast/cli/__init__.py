@@ -22,7 +22,7 @@ COMMANDS = {
     "init": "Make a problem FOLDER that runs, to be changed into your own.",
     "inspect": "Say what KERNEL (a .cu or Triton file) does on a GPU, without one.",
     "ls": "List the runs of the store, the latest last: problem, best, what was spent, and state.",
-    "problem": "Problem folders from other benchmarks: KernelBench's and GPU MODE's files.",
+    "problem": "Problem folders from KernelBench's and GPU MODE's files, and files to submit.",
     "rank": "Order the kernels of POOL by what measuring each promises, and say how many to "
     "measure.",
     "replay": "Compare policies on what was recorded (ROWS, a Parquet file): no hardware is "

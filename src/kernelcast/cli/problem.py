@@ -1,4 +1,4 @@
-"""Commands on problem folders: problem import."""
+"""Commands between problem folders and other benchmarks: problem import, problem export."""
 
 from __future__ import annotations
 
@@ -11,10 +11,20 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from kernelcast.cli.common import ERR, FOLDER, OUT, json_option, option
+from kernelcast.cli.common import (
+    ANY_PATH,
+    ERR,
+    FOLDER,
+    OUT,
+    check_writable,
+    json_option,
+    option,
+    store_option,
+)
 from kernelcast.errors import SetupError
-from kernelcast.porting import Imported, import_gpumode, import_kernelbench
+from kernelcast.porting import Imported, import_gpumode, import_kernelbench, submission_file
 from kernelcast.report.terminal import printable
+from kernelcast.store import Store
 
 _existing = click.Path(exists=True, path_type=Path)
 _to_option = option("--to", "Folder in which the problem folders are made.", FOLDER, Path())
@@ -25,12 +35,13 @@ _full_option = option(
 
 @click.group()
 def problem() -> None:
-    """Problem folders from other benchmarks: KernelBench's and GPU MODE's files.
+    """Problem folders from KernelBench's and GPU MODE's files, and files to submit.
 
     \b
-    Example:
+    Examples:
       kernelcast problem import kernelbench level1/23_Softmax.py --to problems/
       kernelcast search problems/23_Softmax -n 20
+      kernelcast problem export gpumode latest
 
     docs/how-to/import-problems.md says what becomes of a file.
     """
@@ -83,6 +94,53 @@ def gpumode(path: Path, to: Path, full: bool, as_json: bool) -> None:
     seed.
     """
     _show(import_gpumode(path, to, full=full), as_json=as_json)
+
+
+@problem.group("export")
+def export_problems() -> None:
+    """Write what a search found as another benchmark takes it.
+
+    \b
+    Example:
+      kernelcast problem export gpumode latest --leaderboard grayscale_v2 --gpus A100
+    """
+
+
+@export_problems.command("gpumode")
+@click.argument("run")
+@option("--leaderboard", "Its name at GPU MODE (default: the task's submission.py states it).")
+@option("--gpus", "GPUs to run on, e.g. A100,H100 (default: GPU MODE asks).")
+@option("--kernel", "Beginning of a kernel's id.", default="best", show_default=True)
+@option("--out", "The file.", ANY_PATH, Path("submission.py"), show_default=True)
+@store_option
+def export_gpumode(
+    run: str, leaderboard: str | None, gpus: str | None, kernel: str, out: Path, store: str
+) -> None:
+    """Write the best kernel of RUN as the file that is submitted to GPU MODE.
+
+    \b
+    Example:
+      kernelcast problem export gpumode latest --leaderboard grayscale_v2 --gpus A100
+
+    RUN searched an imported task; it is a name, a unique beginning of one, or `latest`.
+    """
+    check_writable(out, "--out")
+    with Store.open(store, create=False) as opened:
+        log = opened.open_run(opened.find_run(run))
+        started = log.state.started
+        if started is None:
+            raise SetupError(f"run {log.name} is no search: name one that `kernelcast ls` lists")
+        if not log.is_own:
+            ERR.print(f"Run {log.name} was {log.written}.", soft_wrap=True)
+        chosen = log.kernel(log.find_kernel(kernel))
+    names = [name for name in (gpus or "").split(",") if name]
+    text, notes = submission_file(started.problem, chosen, leaderboard, names)
+    if chosen.id == started.seed_kernel_id:
+        notes.append("it is the seed: the search found nothing faster")
+    out.write_text(text, encoding="utf-8")
+    for note in notes:
+        ERR.print(f"note: {printable(note)}", soft_wrap=True)
+    OUT.print(f"written: {printable(str(out))}", soft_wrap=True)
 
 
 def _show(each: Iterator[Imported], *, as_json: bool) -> None:

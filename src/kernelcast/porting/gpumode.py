@@ -1,4 +1,4 @@
-"""Import of GPU MODE's tasks: folders with task.yml and reference.py."""
+"""GPU MODE's tasks: import of folders with task.yml and reference.py, and files to submit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,15 @@ from kernelcast.porting.python_file import (
 )
 from kernelcast.porting.seed import without
 from kernelcast.porting.survey import Survey
+from kernelcast.types import Kernel, Problem
 
 _TASK, _REFERENCE, _SUBMISSION = "task.yml", "reference.py", "submission.py"
 _KERNEL, _GENERATE, _CHECK = "ref_kernel", "generate_input", "check_implementation"
 _ENTRY = "custom_kernel"
 _MOST_TIMED, _MOST_TESTS = 4, 6
 _MOST_CHARACTERS = 1 << 20
+_DIRECTIVE = "#!POPCORN"
+_REFUSED_WORD = "stream"  # anywhere in a file: GPU MODE takes it for work that it does not time
 
 Spec = Mapping[str, Any]
 
@@ -71,6 +75,53 @@ def import_gpumode(
             yield Imported(name, task, folder, notes=tuple(notes))
         except ProblemError as error:
             yield Imported(name, task, refused=str(error))
+
+
+def submission_file(
+    problem: Problem, kernel: Kernel, leaderboard: str | None = None, gpus: Sequence[str] = ()
+) -> tuple[str, list[str]]:
+    """Return the file that submits a kernel to GPU MODE, and what to know of it.
+
+    GPU MODE reads leaderboard and GPUs from the first comment lines, up to a line of another kind.
+
+    Args:
+        problem: The imported problem that the kernel solves.
+        kernel: The kernel.
+        leaderboard: Its name; by default the one that the task's own submission.py states, or else
+            the problem's name.
+        gpus: Names of GPUs, e.g. `A100`; GPU MODE asks for them if there is none.
+
+    Raises:
+        SetupError: The problem is no task of GPU MODE.
+    """
+    if problem.language != "torch" or problem.entry != _ENTRY:
+        raise SetupError(
+            f"{problem.name} is no task of GPU MODE: its entry is {problem.entry}, not {_ENTRY}"
+        )
+    stated = _directives(problem.seed_source).get("leaderboard", [problem.name])
+    header = [f"{_DIRECTIVE} leaderboard {leaderboard or stated[0]}"]
+    if gpus:
+        header.append(f"{_DIRECTIVE} gpus {' '.join(gpus)}")
+    lines = kernel.source.splitlines()
+    text = list(dropwhile(lambda line: line.startswith(_DIRECTIVE) or not line.strip(), lines))
+    notes = []
+    if leaderboard is None and "leaderboard" not in _directives(problem.seed_source):
+        notes.append(f"the leaderboard is taken to be {stated[0]}: see --leaderboard")
+    if any(_REFUSED_WORD in line.lower() for line in text):
+        notes.append(f"GPU MODE refuses files with the word {_REFUSED_WORD!r}, also in a comment")
+    return "\n".join([*header, "", *text]).rstrip() + "\n", notes
+
+
+def _directives(source: str) -> dict[str, list[str]]:
+    """What the first comment lines of a submission state, by their first word."""
+    stated: dict[str, list[str]] = {}
+    for line in source.splitlines():
+        if not line.startswith("#"):
+            break
+        mark, *words = line.split()
+        if mark == _DIRECTIVE and len(words) > 1:
+            stated[words[0].lower()] = words[1:]
+    return stated
 
 
 def _import(task: Path, folder: Path, name: str, sandbox: Sandbox, *, full: bool) -> list[str]:
