@@ -98,17 +98,18 @@ class DeterministicContext:
         pass
 """
 EVALUATE = """
-import copy, json, sys
+import copy, importlib, json, sys
 sys.path.insert(0, ".")
-import torch
 from kernelcast.backends import _module
 _module.on_cpu()  # "cuda" is the CPU, for want of a GPU
 from reference import check_implementation, generate_input
-from submission import custom_kernel
-verdicts = []
-for test in json.loads(sys.argv[1]):
-    data = generate_input(**test)
-    verdicts.append(check_implementation(copy.deepcopy(data), custom_kernel(data)))
+cases, *names = map(json.loads, sys.argv[1:])
+verdicts = {name: [] for name in names}
+for name in names:
+    custom_kernel = importlib.import_module(name).custom_kernel
+    for case in cases:
+        data = generate_input(**case)
+        verdicts[name].append(check_implementation(copy.deepcopy(data), custom_kernel(data))[0])
 print(json.dumps(verdicts))
 """
 ANSWERS = {
@@ -203,26 +204,30 @@ def test_a_task_goes_through_import_search_and_submission(name: str, tmp_path: P
     spec = yaml.safe_load((folder / "task.yml").read_text())
     cases = [case for case in spec["tests"] + spec["benchmarks"] if max(_sizes(case)) <= LARGEST]
 
-    def submitted(kernel: str) -> list[bool]:
-        out = folder / "submission.py"
+    kernels = {
+        "best": "best",
+        "right": as_kernel(right, "torch").id,
+        "wrong": as_kernel(wrong, "torch").id,
+    }
+    for file, kernel in kernels.items():
+        out = folder / f"{file}.py"
         options = ["--kernel", kernel, "--out", str(out), "--store", str(store)]
         written = CliRunner().invoke(
             main, ["problem", "export", "gpumode", result.run, "--leaderboard", "mine", *options]
         )
         assert written.exit_code == 0, written.output
         assert directives(out.read_text()) == {"leaderboard": ["mine"]}
-        evaluated = subprocess.run(
-            [sys.executable, "-c", EVALUATE, json.dumps(cases)],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return [is_right for is_right, _ in json.loads(evaluated.stdout)]
-
-    assert submitted("best") == [True] * len(cases)
-    assert submitted(as_kernel(right, "torch").id) == [True] * len(cases)
-    assert False in submitted(as_kernel(wrong, "torch").id)
+    evaluated = subprocess.run(
+        [sys.executable, "-c", EVALUATE, *map(json.dumps, [cases, *kernels])],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    verdicts = json.loads(evaluated.stdout)
+    assert all(verdicts["best"])
+    assert all(verdicts["right"])
+    assert not all(verdicts["wrong"])
 
 
 def _sizes(case: dict[str, object]) -> list[int]:
