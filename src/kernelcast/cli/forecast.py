@@ -112,8 +112,8 @@ def forecast(
     target = target_device(device, anchor.language)
     solved = Problem.unstated("unstated", anchor.language, anchor.source)
     if problem:
-        kind = "gpu" if target.kind == "gpu" else "cpu"
-        solved = load_problem(problem, device=kind).in_language_of(anchor)
+        loaded = load_problem(problem, device="gpu" if target.kind == "gpu" else "cpu")
+        solved = loaded.in_language_of(anchor)
     settings, model = read_options(options, implied="forecaster")
     run = read_run(settings, problem=solved, model=model, known=("forecaster",))
     spec = run.spec.components["forecaster"]

@@ -173,6 +173,7 @@ def _show(each: Iterator[Imported], *, as_json: bool) -> None:
         OUT.print(f"{len(done)} of {len(imported)} imported")
         if done:
             first = shlex.quote(str(done[0].folder))
-            OUT.print(f"next: kernelcast search {first} -n 20", soft_wrap=True)
+            model = "--proposer llm --base-url URL --model NAME"
+            OUT.print(f"next: kernelcast search {first} {model} -n 20", soft_wrap=True)
     if not done:
         raise SetupError("nothing was imported: correct the files as the table says")

@@ -64,8 +64,9 @@ def template_of(problem: Problem) -> Template:
     """Return the template of a problem, or raise SetupError."""
     if problem.template is None:
         raise SetupError(
-            f"problem {problem.name!r} has no template: add template.cpp and template.toml to its "
-            "folder, or choose another proposer"
+            f"problem {problem.name!r} has no template: let a language model write kernels "
+            "(--proposer llm --base-url URL --model NAME), or add a template and template.toml to "
+            "its folder"
         )
     return problem.template
 
