@@ -27,7 +27,8 @@ def invoke(*arguments: str) -> Result:
 
 def test_every_subcommand_has_help_with_an_example() -> None:
     assert sorted(import_problems.commands) == ["gpumode", "kernelbench"]
-    for command in ((), ("import",), ("import", "gpumode"), ("import", "kernelbench")):
+    commands = [("import", "gpumode"), ("import", "kernelbench"), ("export", "gpumode")]
+    for command in ((), ("import",), ("export",), *commands):
         result = invoke(*command, "--help")
         assert result.exit_code == 0
         assert "Example" in result.output

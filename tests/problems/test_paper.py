@@ -75,9 +75,10 @@ class Solved:
         }
 
     def tensors(self, image: Image, slot: NDArray[np.uint8], role: str) -> dict[str, Any]:
+        memory: Any = slot.data
         return {
             argument.name: _module.tensor(
-                slot.data, argument.dtype, argument.extent(image.case.dimensions), offset
+                memory, argument.dtype, argument.extent(image.case.dimensions), offset
             )
             for argument, offset in zip(self.problem.arguments, image.layout.offsets, strict=True)
             if argument.role == role
@@ -89,7 +90,7 @@ class Solved:
         calls = case_calls(self.problem, image.case)
         entry = _module.namespace_of(source, "kernel.py", {})[self.problem.entry]
         if calls["init"] is not None:
-            reference = self.reference._function(calls["init"], exact=False)
+            reference: Any = self.reference._function(calls["init"], exact=False)
             entry = _module.seeded(entry, calls["init"], WEIGHTS_SEED)
             entry.load_state_dict({key: x.float() for key, x in reference.state_dict().items()})
         with torch.no_grad():
@@ -243,7 +244,7 @@ def backend() -> Iterator[TorchBackend]:
 def test_a_right_module_is_measured_against_the_seed(backend: TorchBackend, name: str) -> None:
     """The seed is measured first; one wrong module shows that the verdict is not `ok` for all."""
     problem = load_problem(name)
-    right, wrong = (path for path in FILES if path.parent.name == name)
+    right, wrong, *_ = (path for path in FILES if path.parent.name == name)
     measurement = backend.measure(problem, as_kernel(right.read_text(), "torch"), seed=1)
     assert measurement.failure is None
     assert measurement.timing is not None

@@ -40,7 +40,7 @@ def problem() -> None:
     \b
     Examples:
       kernelcast problem import kernelbench level1/23_Softmax.py --to problems/
-      kernelcast search problems/23_Softmax -n 20
+      kernelcast search problems/23_Softmax --proposer llm --base-url URL --model NAME
       kernelcast problem export gpumode latest
 
     docs/how-to/import-problems.md says what becomes of a file.
