@@ -71,7 +71,7 @@ PUBLIC = {
         Conformal MeasureAll Selective TopK ValueOfInformation
     """,
     "kernelcast.porting": """
-        Imported import_gpumode import_kernelbench
+        Imported import_gpumode import_kernelbench submission_file
     """,
     "kernelcast.proposers": """
         LlmProposer PoolProposer TemplateProposer TunerProposer configured_kernel
