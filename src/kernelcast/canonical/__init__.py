@@ -46,14 +46,21 @@ __all__ = [
 _SOURCES_KEPT = 8192
 
 
-def language_of(path: PurePath) -> Language | None:
-    """The kernel language that a file's ending names, None where it names none."""
+def language_of(path: PurePath, wanted: Language | None = None) -> Language | None:
+    """The kernel language that a file's ending names, None where it names none.
+
+    Args:
+        path: The file.
+        wanted: The language where several have the ending: `.py` is Triton's and PyTorch's.
+    """
+    if wanted is not None and path.suffix in dialect(wanted).endings:
+        return wanted
     return of_ending(path.suffix)
 
 
-def read_kernel(path: Path) -> Kernel:
-    """The kernel in a file, in the language that its ending names."""
-    language = language_of(path)
+def read_kernel(path: Path, wanted: Language | None = None) -> Kernel:
+    """The kernel in a file, in the language of `language_of`."""
+    language = language_of(path, wanted)
     if language is None:
         raise SetupError(f"{path} is no kernel file: known endings are {', '.join(endings())}")
     try:

@@ -103,7 +103,8 @@ def forecast(
     P(faster) is the chance of more than 1%, below which no measurement is called faster either.
     """
     use_cache()
-    anchor, rival = read_kernel(reference), read_kernel(candidate)
+    wanted = load_problem(problem).language if problem else None
+    anchor, rival = read_kernel(reference, wanted), read_kernel(candidate, wanted)
     if anchor.language != rival.language:
         raise SetupError(
             f"{anchor.language} and {rival.language} are two languages: "

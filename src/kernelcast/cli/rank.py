@@ -2,46 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from kernelcast import dataset, languages
 from kernelcast.cli.common import (
+    ANY_PATH,
     EXISTING_FILE,
     OUT,
     POSITIVE,
     ask_options,
+    check_writable,
     json_option,
     model_options,
     option,
     read_options,
-    run_watched,
     store_option,
     trust_options,
     use_cache,
 )
-from kernelcast.cli.forecast import ask, target_device
-from kernelcast.cli.tune import tuned_forecasts
+from kernelcast.cli.forecast import target_device
+from kernelcast.cli.pools import Ordered, Ordering, measure
+from kernelcast.cli.samples import Measuring, rank_samples
 from kernelcast.devices import catalogue
 from kernelcast.errors import SetupError
-from kernelcast.events import RunSpec
-from kernelcast.judge.ranking import Ranking
-from kernelcast.parts import Parts, read_run
 from kernelcast.problems import load_problem
-from kernelcast.proposers.pool import PoolProposer
 from kernelcast.report.console import summary, summary_table
 from kernelcast.report.judged import ranking_csv, ranking_report
 from kernelcast.report.terminal import echo_source
-from kernelcast.search import Search
-from kernelcast.store import Store
-from kernelcast.types import Budget, Device, Forecast, Language
-
-_KEYS = ("seed", "forecaster", "backend", "policy", "strategy", "farm")
+from kernelcast.types import Budget, Device, Language
 
 
 def _known(_context: Any, _parameter: Any, language: str) -> str:
@@ -56,7 +48,11 @@ def _known(_context: Any, _parameter: Any, language: str) -> str:
 @click.command()
 @click.argument("path", metavar="POOL")
 @option("--reference", "Kernel that a folder's kernels are compared with.", EXISTING_FILE)
-@option("--problem", "Problem they solve (name or folder); of rows, part of its name.")
+@option(
+    "--problem",
+    "Problem they solve (name or folder); of rows, part of its name; of a KernelBench run, the "
+    "folder of all imported problems.",
+)
 @option("--device backend__device", "Device to rank for (default: the file's, or this CPU).")
 @option(
     "--reference-ms",
@@ -89,8 +85,13 @@ def _known(_context: Any, _parameter: Any, language: str) -> str:
 @option("--top", "Lines to print.", POSITIVE, 20)
 @option("--csv as_csv", "The whole order as CSV on stdout.", bool)
 @option("--no-compile", "Do not compile a folder's kernels first.", bool)
-@option("--measure", "Go on to measure them on the hardware at hand.", bool)
+@option("--measure measures", "Go on to measure them on the hardware at hand.", bool)
 @option("--measurements -n", "With --measure: measure so many (default: the cut).", POSITIVE)
+@option(
+    "--eval-results results",
+    "With --measure, of a KernelBench run: write the results here, as its eval_results.json.",
+    ANY_PATH,
+)
 @trust_options
 @option("--seed", "Seed of all choices.", int, 0)
 @ask_options
@@ -104,8 +105,9 @@ def rank(
     top: int,
     as_csv: bool,
     no_compile: bool,
-    measure: bool,
+    measures: bool,
     measurements: int | None,
+    results: Path | None,
     reference_ms: float | None,
     store: str,
     as_json: bool,
@@ -119,6 +121,7 @@ def rank(
       a Parquet file of rows     forecasts are made from its rows of other devices
       a Kernel Tuner cache (or a T1 specification)   the space; what is cached is known already
       a problem                  every configuration of its template
+      a run of KernelBench       level_L_problem_P_sample_S_kernel.py: each problem by itself
 
     \b
     Examples:
@@ -126,6 +129,8 @@ def rank(
       kernelcast rank rows.parquet --problem convolution --device A100 --share 0.1
       kernelcast rank gemm_cache.json --history other_gpus.parquet --miss 0.05
       kernelcast rank softmax --measure -n 20
+      kernelcast rank runs/my_run --problem problems/ --measure \\
+          --eval-results runs/my_run/eval_results.json
 
     A folder's kernels are compiled where the compiler for the device is installed: one that does
     not compile comes last, and none is compiled twice: what it shows is kept in KERNELCAST_CACHE,
@@ -135,41 +140,47 @@ def rank(
     """
     if share is not None and miss is not None:
         raise SetupError("--share and --miss both state the cut: give one of them")
-    if measurements is not None and not measure:
-        raise SetupError("-n says how many to measure: give --measure with it")
+    if (measurements is not None or results is not None) and not measures:
+        raise SetupError("-n and --eval-results are about measurements: give --measure with them")
+    check_writable(results, "--eval-results")
     use_cache()
     device, trees = options["backend__device"], options.pop("trees")
     rows = [str(file) for file in (options.pop("history"), path) if str(file).endswith(".parquet")]
     described = {key: options.pop(key) for key in ("problem", "reference", "restrict", "language")}
+    if share is None and miss is None:
+        miss = 0.05
+    settings, model = read_options(options, implied="forecaster")
+    ordering = Ordering(settings, model, rows, trees, compiles=not no_compile, quiet=as_json)
+    if dataset.is_kernelbench_run(Path(path)):
+        problems = _folder_of_problems(path, described["problem"])
+        if described["reference"] or reference_ms is not None:
+            raise SetupError("each problem of a KernelBench run has its own reference: name none")
+        rank_samples(
+            Path(path),
+            problems,
+            target_device(device, "torch"),
+            # All that are chosen: correctness is a result, too.
+            replace(ordering, settings={"policy": "measure_all", **settings}),
+            share=share,
+            miss=miss,
+            measuring=Measuring(store, results, measurements) if measures else None,
+            top=top,
+            as_csv=as_csv,
+        )
+        return
+    if results is not None:
+        raise SetupError("--eval-results is for runs of KernelBench: leave it out here")
     pool = _read_pool(path, device, **described)
     if reference_ms is not None:
         pool = replace(pool, reference_s=reference_ms / 1e3)
-    if measure and not pool.problem.arguments:
+    if measures and not pool.problem.arguments:
         raise SetupError(
             f"{pool.problem.name!r} cannot be measured here, its inputs are not stated: "
             "give --problem with a problem folder (kernelcast init makes one)"
         )
     target = _device(device or pool.device, pool)
-    settings, model = read_options(options, implied="forecaster")
-    is_default = settings.get("forecaster", settings.get("forecaster.name", "trees")) == "trees"
-    if is_default:
-        learnt = {"forecaster.model": str(trees)} if trees else {}
-        settings = {"forecaster.history": rows, **learnt, **settings}
-    run = read_run(settings, problem=pool.problem, model=model, known=_KEYS)
-    # Kernels with equal forecasts are ordered by chance, not by name.
-    order = np.random.default_rng(run.spec.seed).permutation(len(pool.kernels)).tolist()
-    kernels = tuple(pool.kernels[at] for at in order)
-    shuffled = replace(pool, kernels=kernels)
-    if is_default and all(kernel.parameters is not None for kernel in kernels):
-        forecaster, note = "tuner", "not compiled: these are configurations, not written kernels"
-        forecasts: Sequence[Forecast] = tuned_forecasts(shuffled, target, rows, run.spec.seed)
-    else:
-        spec = run.spec.components["forecaster"]
-        asked = ask(spec, shuffled, target, compiles=not no_compile, quiet=as_json)
-        forecaster, note, forecasts = asked.forecaster.name, asked.note, asked.forecasts
-    ranking = Ranking.of([pool.labels[at] for at in order], kernels, forecasts)
-    if share is None and miss is None:
-        miss = 0.05
+    ordered = ordering.order(pool, target)
+    ranking = ordered.ranking
     cut = ranking.cut(share=share, miss=miss)
     if as_csv:
         echo_source(ranking_csv(ranking))
@@ -178,21 +189,29 @@ def rank(
         "pool": path,
         "problem": pool.problem.name,
         "device": target.name,
-        "forecaster": forecaster,
+        "forecaster": ordered.forecaster,
         "kernels": len(pool.kernels),
         "known": len(pool.known),
         "left_out": list(pool.left_out),
-        "compiled": note,
+        "compiled": ordered.note,
     }
     report = ranking_report(ranking, cut, facts, top)
     if not as_json:
         report.show(OUT, as_json=False)
-    if measure:
-        budget = Budget(measurements=cut.count if measurements is None else measurements)
-        measured = _measure(pool, ranking, run.spec, budget, store, quiet=as_json)
-        report.facts["measured"] = measured
+    if measures:
+        count = cut.count if measurements is None else measurements
+        report.facts["measured"] = _measured(pool, ordered, count, store, quiet=as_json)
     if as_json:
         report.show(OUT, as_json=True)
+
+
+def _folder_of_problems(run: str, named: str | None) -> Path:
+    if named is None or not Path(named).is_dir():
+        raise SetupError(
+            f"{run} is a run of KernelBench: name the folder of its problems with --problem; "
+            "`kernelcast problem import kernelbench KernelBench/level1/ --to problems/` makes one"
+        )
+    return Path(named)
 
 
 def _read_pool(
@@ -231,26 +250,24 @@ def _device(name: str | None, pool: dataset.Pool) -> Device:
     )
 
 
-def _measure(
-    pool: dataset.Pool, ranking: Ranking, spec: RunSpec, budget: Budget, store: str, *, quiet: bool
+def _measured(
+    pool: dataset.Pool, ordered: Ordered, count: int, store: str, *, quiet: bool
 ) -> dict[str, Any]:
     """Measure the pool best first; each measurement changes what is measured next."""
+    members = ordered.ranking.members
     # The problem's template renders a configuration when its turn comes.
     wanted = [
         ranked.kernel if ranked.kernel.parameters is None else ranked.kernel.parameters
-        for ranked in ranking.members
+        for ranked in members
         if not ranked.is_ruled_out
     ]
     if not wanted:
         raise SetupError("nothing is measured: no kernel of the pool is worth it, see why above")
-    built = Parts.build(spec.components, pool.problem)
-    parts = replace(built, proposer=PoolProposer(wanted, ordered=True))
-    with Store.open(store) as opened:
-        live = Search(pool.problem, parts, opened, spec=spec)
-        result = run_watched(live, budget, f"{pool.problem.name} ({live.name})", quiet=quiet)
+    budget = Budget(measurements=count)
+    result = measure(pool.problem, wanted, ordered.spec, budget, store, quiet=quiet)
     best = result.kernel
     fastest = "the reference itself"
-    for ranked in reversed(ranking.members):
+    for ranked in reversed(members):
         is_best = ranked.kernel.parameters and ranked.kernel.parameters == best.parameters
         if is_best or ranked.kernel.id == best.id:
             fastest = ranked.label

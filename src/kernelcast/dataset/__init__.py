@@ -6,7 +6,14 @@ is missing or occurs twice is an error. Bins are not stored: `labels` computes t
 """
 
 from kernelcast.dataset.histories import open_trees, open_tuner
-from kernelcast.dataset.kernelbench import import_kernelbench
+from kernelcast.dataset.kernelbench import (
+    Results,
+    RunScore,
+    import_kernelbench,
+    read_results,
+    result_entry,
+    write_results,
+)
 from kernelcast.dataset.keys import device_group, problem_family, problem_group
 from kernelcast.dataset.paper import import_gpu_forecasters
 from kernelcast.dataset.pools import (
@@ -36,7 +43,8 @@ from kernelcast.dataset.rows import (
     to_table,
     write_rows,
 )
-from kernelcast.dataset.runs import export_run
+from kernelcast.dataset.runs import export_run, measured_events
+from kernelcast.dataset.samples import Samples, is_kernelbench_run, read_samples
 from kernelcast.dataset.splits import Split, check_leaks, describe, split_by
 from kernelcast.dataset.trials import TRIED, Anchor, Order, Trial, Trials, recorded_trials
 from kernelcast.dataset.tuning import import_kernel_tuner_cache, import_t4
@@ -49,8 +57,11 @@ __all__ = [
     "Anchor",
     "Order",
     "Pool",
+    "Results",
     "Row",
     "Rows",
+    "RunScore",
+    "Samples",
     "SpaceFile",
     "Split",
     "Status",
@@ -67,18 +78,23 @@ __all__ = [
     "import_kernel_tuner_cache",
     "import_kernelbench",
     "import_t4",
+    "is_kernelbench_run",
     "labels",
     "matching",
+    "measured_events",
     "open_pool",
     "open_replay",
     "open_trees",
     "open_tuner",
     "problem_family",
     "problem_group",
+    "read_results",
     "read_rows",
+    "read_samples",
     "read_space",
     "recorded_trials",
     "recording",
+    "result_entry",
     "rows_pool",
     "schema",
     "space_pool",
@@ -86,5 +102,6 @@ __all__ = [
     "template_pool",
     "to_rows",
     "to_table",
+    "write_results",
     "write_rows",
 ]

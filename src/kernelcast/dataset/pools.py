@@ -55,7 +55,7 @@ def folder_pool(folder: Path, reference: Path | None, problem: Problem | None) -
     named = (path for path in files if path.stem in ("reference", "seed"))
     chosen = reference or next(named, None)
     if chosen is not None:
-        anchor = read_kernel(chosen)
+        anchor = read_kernel(chosen, problem.language if problem else None)
     elif problem is not None:
         anchor = as_kernel(problem.seed_source, problem.language)
     else:
@@ -72,10 +72,10 @@ def folder_pool(folder: Path, reference: Path | None, problem: Problem | None) -
     for path in files:
         if chosen is not None and path.resolve() == chosen.resolve():
             continue
-        if language_of(path) != language:
-            left_out.append(f"{path.name} is {language_of(path)}, the reference is {language}")
+        if (own := language_of(path, language)) != language:
+            left_out.append(f"{path.name} is {own}, the reference is {language}")
             continue
-        kernel = read_kernel(path)
+        kernel = read_kernel(path, language)
         if kernel.id in names:
             left_out.append(f"{path.name} is the same kernel as {names[kernel.id]}")
             continue

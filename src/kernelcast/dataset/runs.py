@@ -33,8 +33,7 @@ def export_run(run: Run, *, licence: str = UNSTATED) -> Rows:
     started: RunStarted | None = None
     parents: dict[str, str] = {}
     compile_s: dict[str, float] = {}
-    measured: list[Measured] = []
-    for event in run.events("run_started", "proposed", "inspected", "measured", "retracted"):
+    for event in run.events("run_started", "proposed", "inspected"):
         match event:
             case RunStarted():
                 started = event
@@ -42,18 +41,26 @@ def export_run(run: Run, *, licence: str = UNSTATED) -> Rows:
                 parents[event.kernel_id] = event.parent_id
             case Inspected():
                 compile_s[event.kernel_id] = event.evidence.compile_s
-            case Measured():
-                measured.append(event)
-            case Retracted():
-                measured = [other for other in measured if not event.withdraws(other)]
     rows: list[Row] = []
-    for event in measured:
+    for event in measured_events(run):
         assert started is not None
         key = event.measurement.kernel_id
         row = _measured_row(run, started, event, len(rows))
         known = {"parent_id": parents.get(key), "compile_s": compile_s.get(key)}
         rows.append(row.model_copy(update={**known, "licence": licence}))
     return to_table(rows)
+
+
+def measured_events(run: Run) -> list[Measured]:
+    """Everything that a run measured, in order, without what was retracted later."""
+    measured: list[Measured] = []
+    for event in run.events("measured", "retracted"):
+        match event:
+            case Measured():
+                measured.append(event)
+            case Retracted():
+                measured = [other for other in measured if not event.withdraws(other)]
+    return measured
 
 
 def _measured_row(run: Run, started: RunStarted, event: Measured, number: int) -> Row:
@@ -86,7 +93,7 @@ def _measured_row(run: Run, started: RunStarted, event: Measured, number: int) -
         status=failure.kind if failure else "reference" if event.purpose == "reference" else "ok",
         status_detail=failure and failure.message,
         samples=timing and sum(len(case.log2_ratios) for case in timing.cases),
-        runtime_std_s=timing and _runtime_std_s(timing),
+        runtime_std_s=timing and runtime_std_s(timing),
         benchmark_s=measurement.device_s,
         search_id=run.name,
         step=number,
@@ -97,7 +104,7 @@ def _measured_row(run: Run, started: RunStarted, event: Measured, number: int) -
     )
 
 
-def _runtime_std_s(timing: Timing) -> float | None:
+def runtime_std_s(timing: Timing) -> float | None:
     """Standard deviation of single paired ratios within a case, carried over to the runtime."""
     ratios = [case.log2_ratios for case in timing.cases if len(case.log2_ratios) > 1]
     if not ratios:

@@ -236,7 +236,7 @@ def ranking_report(ranking: Ranking, cut: Cut, pool: Mapping[str, Any], top: int
     `pool` states the pool's problem, device, forecaster, numbers of kernels, known and left out.
     """
     members = ranking.members
-    order = [_ranked_facts(member) for member in members[: max(top, cut.count)]]
+    order = [ranked_facts(member) for member in members[: max(top, cut.count)]]
     unknown = sum(member.forecast.is_prior for member in members)
     facts = {
         **pool,
@@ -260,7 +260,7 @@ def ranking_report(ranking: Ranking, cut: Cut, pool: Mapping[str, Any], top: int
         if len(reasons) > 1:
             name.append(f"\n{kernel['why']}", style="dim")
         style = "" if number <= cut.count else "dim"
-        shown.add_row(str(number), *_ranked_cells(kernel), name, style=style)
+        shown.add_row(str(number), *ranked_cells(kernel), name, style=style)
     legend = [_LEGEND]
     if len(reasons) == 1 and (reason := reasons.pop()):
         legend.insert(0, f"why: {reason}")
@@ -283,7 +283,8 @@ def ranking_report(ranking: Ranking, cut: Cut, pool: Mapping[str, Any], top: int
     return Report(facts, parts)
 
 
-def _ranked_facts(ranked: Ranked) -> dict[str, Any]:
+def ranked_facts(ranked: Ranked) -> dict[str, Any]:
+    """Return a kernel of a pool, and what is forecast of it, as plain data."""
     density = ranked.forecast.against_reference()
     runs = ranked.forecast.p_ok > 0.0
     low, middle, high = (
@@ -301,7 +302,8 @@ def _ranked_facts(ranked: Ranked) -> dict[str, Any]:
     }
 
 
-def _ranked_cells(kernel: Mapping[str, Any]) -> tuple[str, str, str, str]:
+def ranked_cells(kernel: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Return P(fastest), speedup, interval and P(ok) of a kernel's facts, for a table."""
     chance, (low, high) = kernel["chance_fastest"], kernel["interval_80"]
     runs = low is not None
     return (
@@ -312,13 +314,14 @@ def _ranked_cells(kernel: Mapping[str, Any]) -> tuple[str, str, str, str]:
     )
 
 
-def ranking_csv(ranking: Ranking) -> str:
-    """Return the whole order as CSV."""
+def ranking_csv(*rankings: Ranking) -> str:
+    """Return the whole order as CSV, that of each pool after the other."""
     lines = io.StringIO()
     writer = csv.DictWriter(lines, _CSV, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    for number, ranked in enumerate(ranking.members, 1):
-        facts = _ranked_facts(ranked)
-        low, high = facts["interval_80"]
-        writer.writerow({**facts, "rank": number, "low": low, "high": high})
+    for ranking in rankings:
+        for number, ranked in enumerate(ranking.members, 1):
+            facts = ranked_facts(ranked)
+            low, high = facts["interval_80"]
+            writer.writerow({**facts, "rank": number, "low": low, "high": high})
     return lines.getvalue()
