@@ -39,13 +39,14 @@ PUBLIC = {
         kernel_id language_of read_kernel tokens
     """,
     "kernelcast.dataset": """
-        Anchor DESCRIBED Order Pool Row Rows SPLITS SpaceFile Split Status TRIED Trial Trials
-        UNSTATED
+        Anchor DESCRIBED Order Pool Results Row Rows RunScore SPLITS Samples SpaceFile Split Status
+        TRIED Trial Trials UNSTATED
         check_leaks check_rows concatenate describe device_group export_run folder_pool
-        import_gpu_forecasters import_kernel_tuner_cache import_kernelbench import_t4 labels
-        matching open_pool open_replay open_trees open_tuner problem_family problem_group read_rows
-        read_space recorded_trials recording rows_pool schema space_pool split_by template_pool
-        to_rows to_table write_rows
+        import_gpu_forecasters import_kernel_tuner_cache import_kernelbench import_t4
+        is_kernelbench_run labels matching measured_events open_pool open_replay open_trees
+        open_tuner problem_family problem_group read_results read_rows read_samples read_space
+        recorded_trials recording result_entry rows_pool schema space_pool split_by template_pool
+        to_rows to_table write_results write_rows
     """,
     "kernelcast.farm": """
         LocalFarm RayFarm

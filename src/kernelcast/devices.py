@@ -121,6 +121,8 @@ def _from_toml(name: str, entry: dict[str, Any]) -> Device:
 def find_device(name: str) -> Device:
     """Find a device by its name or an unambiguous beginning of it; "cpu" is this machine's CPU.
 
+    Spaces and hyphens are the same: "RTX 4090" is RTX-4090.
+
     Raises:
         SetupError: no device, or more than one, has that name.
     """
@@ -129,7 +131,8 @@ def find_device(name: str) -> Device:
     known = catalogue()
     if name in known:
         return known[name]
-    matches = [full for full in known if full.lower().startswith(name.lower())]
+    wanted = name.lower().replace(" ", "-")
+    matches = [full for full in known if full.lower().replace(" ", "-").startswith(wanted)]
     if len(matches) > 1:
         raise SetupError(f"{name!r} may be {' or '.join(matches)}: name the one that is meant")
     if not matches:

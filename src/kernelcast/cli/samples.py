@@ -105,7 +105,8 @@ def _measured(
 ) -> Result | None:
     """Measure the first samples of a problem; None if none is worth it."""
     problem, reference = samples.pool.problem, samples.pool.reference
-    worth = [member.kernel for member in ordered.ranking.members if not member.is_ruled_out]
+    # A copy of the reference, which gains nothing, is last; only what cannot run is left out.
+    worth = [member.kernel for member in ordered.ranking.members if member.forecast.p_ok]
     wanted = worth[:count]
     if not wanted and reference.id in samples.by_kernel:
         wanted = [reference]  # which a run measures in any case

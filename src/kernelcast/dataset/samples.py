@@ -83,7 +83,7 @@ def read_samples(folder: Path, problems: Path) -> tuple[list[Samples], list[str]
     left_out = []
     if missing:
         which = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
-        left_out.append(f"samples of {len(missing)} problems without a folder: {which}")
+        left_out.append(f"samples of problems without a folder: {which}")
     return found, left_out
 
 
