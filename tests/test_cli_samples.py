@@ -116,7 +116,7 @@ def test_samples_are_measured_and_the_results_are_read_back() -> None:
     assert again == {**right, "sample_id": 2}
     assert right["runtime"] == right["runtime_stats"]["mean"] > 0.0
     assert (wrong["compiled"], wrong["correctness"], wrong["runtime"]) == (True, False, -1.0)
-    assert "mismatch" in wrong["metadata"]["correctness_issue"]
+    assert "elements are wrong" in wrong["metadata"]["correctness_issue"]
     (broken,) = results["89"]
     assert (broken["compiled"], broken["correctness"]) == (False, False)
     assert "SyntaxError" in broken["metadata"]["compilation_error"]

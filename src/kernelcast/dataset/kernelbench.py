@@ -160,6 +160,7 @@ def result_entry(
             "log2_speedup": timing.log2_speedup,
             "interval_log2": [timing.low, timing.high],
             "faster": measurement.faster,
+            "resolved": timing.resolved,
             "sandbox": measurement.sandbox,
             "effort": measurement.effort,
             "cases": {case.name: dict(case.dimensions) for case in problem.timed_cases},
@@ -217,12 +218,14 @@ class RunScore:
 
     `fast_p` is the share of the problems with a right sample whose speedup over the reference
     exceeds p, by p. `proven` is the share of those with one that is faster beyond the noise.
+    `unresolved` counts right samples whose time is not as precise as was asked for.
     """
 
     problems: int
     measured: int
     compiled: int
     right: int
+    unresolved: int
     fast_p: Mapping[float, float]
     proven: float
 
@@ -240,6 +243,7 @@ class RunScore:
             measured=len(entries),
             compiled=sum(entry["compiled"] for entry in entries.values()),
             right=len(right),
+            unresolved=sum(not ours["resolved"] for ours in right.values()),
             fast_p={
                 p: share({key[0] for key, ours in right.items() if 2.0 ** ours["log2_speedup"] > p})
                 for p in FAST_P

@@ -102,6 +102,7 @@ def results_report(
         "samples_with_a_result": score.measured,
         "compiled": score.compiled,
         "right": score.right,
+        "unresolved": score.unresolved,
         "fast_p": {f"{p:g}": round(share, 4) for p, share in score.fast_p.items()},
         "proven_faster": round(score.proven, 4),
     }
@@ -114,6 +115,11 @@ def results_report(
         notes.append(
             f"{reduced} of {score.problems} problems were timed at sizes reduced for this CPU, not "
             "at KernelBench's own: their times and speedups are not KernelBench's"
+        )
+    if score.unresolved:
+        notes.append(
+            f"{score.unresolved} of {score.right} times are not precise enough to be resolved (a "
+            "busy machine?): their speedups are uncertain"
         )
     fast = table(None, ("p", *(f"{p:g}" for p in score.fast_p)))
     fast.add_row("fast_p", *(f"{share:.3f}" for share in score.fast_p.values()))
