@@ -63,7 +63,7 @@ def test_samples_are_ranked_by_problem_for_a_gpu_that_is_not_here() -> None:
     assert "run on RTX-4090: 4 samples of 2 problems; forecast by trees, not measured" in shown
     assert "left out: samples of problems without a folder: 90" in shown
     assert "0 = 2" in shown
-    assert "and 1 problems more (--top)" in shown
+    assert "and 1 problem more (--top)" in shown
     lines = invoke("rank", "run", "--problem", "problems", *GPU, "--csv").stdout.splitlines()
     table = list(csv.DictReader(lines))
     assert [each["rank"] for each in table] == ["1", "2", "1"]

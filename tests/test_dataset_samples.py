@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from kernelcast import dataset
 from kernelcast.dataset.runs import runtime_std_s
-from kernelcast.devices import Device, detect_cpu
+from kernelcast.devices import detect_cpu
 from kernelcast.errors import SetupError
 from kernelcast.problems import load_problem
-from kernelcast.types import CaseTiming, Failure, FailureKind, Measurement, Timing
+from kernelcast.types import CaseTiming, Device, Failure, FailureKind, Measurement, Timing
 
 pytest.importorskip("pyarrow", reason="rows need kernelcast[data]")
 

@@ -47,12 +47,12 @@ def chosen() -> Chosen:
 def test_a_forecast_is_marked_and_what_is_not_measured_says_why(chosen: Chosen) -> None:
     report = samples_report([chosen], Path("run"), CPU, "trees", ["a reason"], top=20)
     page = seen(report)
-    assert "3 samples of 1 problems; forecast by trees, not measured" in page
+    assert "3 samples of 1 problem; forecast by trees, not measured" in page
     assert "left out: a reason" in page
     assert "0.75   ~1.00x" in page
     assert "not 1: it does not compile: E1" in page
     assert "2: the reference itself" in page
-    assert "measure 1 kernels" in page
+    assert "measure 1 kernel; of each problem" in page
     (problem,) = report.facts["problems"]
     assert [each["samples"] for each in problem["order"]] == [[0], [1]]
 
@@ -62,7 +62,10 @@ def test_results_and_scores_are_shown_and_what_was_not_measured_is_not(chosen: C
     report = results_report([chosen], results, {}, Path("e.json"), top=20)
     page = seen(report)
     assert "softmax   2 of 3      2  sample 0    2.00x  1.87x to 2.14x, proven faster   1" in page
-    assert "2 samples have a result: 2 compile, 2 are right; 1 of 1 problems have one" in page
+    assert (
+        "2 samples with a result, of which 2 compile and 2 are right; proven faster than the"
+        in page
+    )
     assert report.facts["fast_p"] == {
         "0": 1.0,
         "0.5": 1.0,

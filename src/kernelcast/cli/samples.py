@@ -77,13 +77,13 @@ def rank_samples(
             samples = choice.samples
             results |= _not_built(samples, one, device)
             count = choice.cut.count if measuring.count is None else measuring.count
+            result = None
             try:
                 result = _measured(samples, one, count, measuring.store, quiet=ordering.quiet)
             except (NoDevice, MissingExtra):
                 raise
             except SetupError as error:  # the problem's seed fails, for example
                 failed[samples.number] = str(error)
-                continue
             if result is not None:
                 results |= _results(samples, result.run, measuring.store, device)
             if file:

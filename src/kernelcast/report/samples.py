@@ -61,8 +61,8 @@ def samples_report(
     }
     count = sum(one.samples.count for one in chosen)
     head = (
-        f"{run} on {device.name}: {count:,} samples of {len(chosen):,} problems; forecast by "
-        f"{forecaster}, not measured"
+        f"{run} on {device.name}: {_count(count, 'sample')} of {_count(len(chosen), 'problem')}; "
+        f"forecast by {forecaster}, not measured"
     )
     columns = ("problem", "samples", "P(ok)", "speedup", "80% interval", "measure, in this order")
     shown = table(None, columns, left=(0, 5), yields=5)
@@ -76,7 +76,7 @@ def samples_report(
         shown,
         *_more(len(chosen), top),
         Text(_LEGEND, style="dim"),
-        Text(f"measure {measured:,} kernels; of each problem {_reason(chosen)}"),
+        Text(f"measure {_count(measured, 'kernel')}; of each problem {_reason(chosen)}"),
     ]
     return Report(facts, parts)
 
@@ -113,13 +113,13 @@ def results_report(
     notes = [f"problem {number} was not measured: {why}" for number, why in failed.items()]
     if reduced:
         notes.append(
-            f"{reduced} of {score.problems} problems were timed at sizes reduced for this CPU, not "
-            "at KernelBench's own: their times and speedups are not KernelBench's"
+            f"{_count(reduced, 'problem')} of {score.problems} timed at sizes reduced for this "
+            "CPU: their times and speedups are not those of KernelBench's own sizes"
         )
     if score.unresolved:
         notes.append(
-            f"{score.unresolved} of {score.right} times are not precise enough to be resolved (a "
-            "busy machine?): their speedups are uncertain"
+            f"{_count(score.unresolved, 'time')} of {score.right} not resolved to the precision "
+            "that was asked for, as on a busy machine: see the intervals"
         )
     fast = table(None, ("p", *(f"{p:g}" for p in score.fast_p)))
     fast.add_row("fast_p", *(f"{share:.3f}" for share in score.fast_p.values()))
@@ -129,15 +129,15 @@ def results_report(
         *_more(len(chosen), top),
         *(Text(note, style="yellow") for note in notes),
         Text(
-            f"{score.measured:,} samples have a result: {score.compiled:,} compile, "
-            f"{score.right:,} are right; {proven} of {score.problems} problems have one that is "
-            "proven faster"
+            f"{_count(score.measured, 'sample')} with a result, of which {score.compiled:,} "
+            f"compile and {score.right:,} are right; proven faster than the reference: "
+            f"{proven} of {_count(score.problems, 'problem')}"
         ),
         fast,
         Text(_SCORE, style="dim"),
     ]
     if file is not None:
-        parts.append(Text(f"written to {file}: kernelcast data import kernelbench reads it"))
+        parts.append(Text(f"written to {file}"))
     return Report(facts, parts)
 
 
@@ -199,8 +199,12 @@ def _reason(chosen: Sequence[Chosen]) -> str:
     )
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def _more(count: int, top: int) -> list[Text]:
-    return [Text(f"and {count - top:,} problems more (--top)")] if count > top else []
+    return [Text(f"and {_count(count - top, 'problem')} more (--top)")] if count > top else []
 
 
 def _result_facts(one: Chosen, results: Results, failed: Mapping[int, str]) -> dict[str, Any]:
