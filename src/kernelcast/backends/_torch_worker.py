@@ -55,7 +55,12 @@ def _on_path(packages: "list[str]", folder: str) -> "Any":
     here = os.path.dirname(__file__)
     sys.path[:] = [*(path for path in sys.path if path != here), *packages]
     sys.dont_write_bytecode = True
+    # PyTorch for CUDA looks for a library by a compiler and a temporary file, which a process that
+    # is measured lacks. It knows what to do where none is found.
+    util = importlib.import_module("ctypes.util")
+    find, util.find_library = util.find_library, lambda _name: None  # type: ignore[attr-defined]
     importlib.import_module("torch")
+    util.find_library = find  # type: ignore[attr-defined]
     # A search for a folder in which it may write would find none.
     vars(importlib.import_module("tempfile"))["tempdir"] = folder
     return module
