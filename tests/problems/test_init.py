@@ -9,6 +9,7 @@ import pytest
 import kernelcast.problems
 from kernelcast.backends._launch import read_launch
 from kernelcast.errors import ProblemError
+from kernelcast.parts import read_run
 from kernelcast.problems import bundled_problems, load_problem
 
 MATMUL = Path(kernelcast.problems.__file__).with_name("bundled") / "matmul"
@@ -199,6 +200,23 @@ def test_cases_may_be_for_one_kind_of_device(folder: Path) -> None:
     edit(toml, 'device = "gpu"', 'device = "tpu"')
     with pytest.raises(ProblemError, match=r'\[cases.main\] device is "cpu" or "gpu", not .tpu.'):
         load_problem(folder)
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_for_gpu"),
+    [
+        ({}, False),
+        ({"backend.device": "cpu"}, False),
+        ({"backend.device": "H100-SXM5"}, True),
+        ({"backend": "triton"}, True),
+        ({"backend.device": "unheard of"}, False),  # the backend says so when it is built
+    ],
+    ids=["default", "cpu", "gpu", "backend of gpus", "unknown"],
+)
+def test_a_run_takes_the_cases_of_its_device(settings: dict[str, str], is_for_gpu: bool) -> None:
+    problem = read_run({"problem": "trimul", **settings}).problem
+    assert problem == load_problem("trimul", device="gpu" if is_for_gpu else "cpu")
+    assert ("gpu_768" in [case.name for case in problem.cases]) == is_for_gpu
 
 
 def test_unreadable_text_is_reported(folder: Path) -> None:
