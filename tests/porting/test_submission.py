@@ -100,6 +100,7 @@ class DeterministicContext:
 EVALUATE = """
 import copy, importlib, json, sys
 sys.path.insert(0, ".")
+import torch
 from kernelcast.backends import _module
 _module.on_cpu()  # "cuda" is the CPU, for want of a GPU
 from reference import check_implementation, generate_input
