@@ -36,8 +36,9 @@ from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import Child
 from kernelcast.backends._inputs import make_inputs
 from kernelcast.backends._library import LibraryChild
+from kernelcast.backends._torch_child import TorchChild
 from kernelcast.backends.cpp import CppBackend
-from kernelcast.backends.torch import TorchBackend, TorchChild
+from kernelcast.backends.torch import TorchBackend
 from kernelcast.canonical import as_kernel
 from kernelcast.errors import SetupError
 from kernelcast.problems import load_problem

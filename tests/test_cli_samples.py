@@ -50,7 +50,7 @@ def told(*arguments: str) -> Any:
 
 
 def test_samples_are_ranked_by_problem_for_a_gpu_that_is_not_here() -> None:
-    found = told("run", "--problem", "problems", *GPU, "--share", "0.5")
+    found = told("run", "--problem", "problems", *GPU, "--no-compile", "--share", "0.5")
     assert found["device"] == "RTX-4090"
     assert "measured" not in found
     softmax, scan = found["problems"]
@@ -59,12 +59,16 @@ def test_samples_are_ranked_by_problem_for_a_gpu_that_is_not_here() -> None:
     assert softmax["left_out"] == ["sample 2: the same kernel as sample 0"]
     assert (scan["number"], scan["samples"]) == (89, 1)
     sample(90, 0, "import torch\n")
-    shown = invoke("rank", "run", "--problem", "problems", *GPU, "--top", "1").stdout
+    shown = invoke(
+        "rank", "run", "--problem", "problems", *GPU, "--no-compile", "--top", "1"
+    ).stdout
     assert "run on RTX-4090: 4 samples of 2 problems; forecast by trees, not measured" in shown
     assert "left out: samples of problems without a folder: 90" in shown
     assert "0 = 2" in shown
     assert "and 1 problem more (--top)" in shown
-    lines = invoke("rank", "run", "--problem", "problems", *GPU, "--csv").stdout.splitlines()
+    lines = invoke(
+        "rank", "run", "--problem", "problems", *GPU, "--no-compile", "--csv"
+    ).stdout.splitlines()
     table = list(csv.DictReader(lines))
     assert [each["rank"] for each in table] == ["1", "2", "1"]
     assert table[2]["kernel"] == "level_1_problem_89_sample_0_kernel.py"
@@ -91,11 +95,30 @@ def test_modules_in_a_folder_are_of_the_problems_language() -> None:
     Path("k").mkdir()
     shutil.copy(MODULES / "answers/softmax/05_torch_logsumexp.py", "k/mine.py")
     shutil.copy("problems/23_softmax/seed.py", "k/reference.py")
-    found = told("k", "--problem", "problems/23_softmax", *GPU)
+    found = told("k", "--problem", "problems/23_softmax", *GPU, "--no-compile")
     assert ([each["kernel"] for each in found["order"]], found["left_out"]) == (["mine.py"], [])
-    assert "no compiler of torch" in found["compiled"]
-    pair = ("k/reference.py", "k/mine.py", "--problem", "problems/23_softmax", *GPU)
-    assert "no compiler of torch" in invoke("forecast", *pair).stdout
+
+
+def test_a_module_that_seems_to_fail_comes_late_and_is_not_ruled_out() -> None:
+    pytest.importorskip("torch", reason="needs PyTorch: pip install 'kernelcast[torch]'")
+    Path("k").mkdir()
+    seed = Path("problems/23_softmax/seed.py").read_text()
+    Path("k/reference.py").write_text(seed)
+    Path("k/broken.py").write_text(seed.replace("def forward(self, x", "def forward(self"))
+    Path("k/mine.py").write_text(seed.replace("import torch\n", "import torch\nUNUSED = 1\n", 1))
+    shutil.copy(MODULES / "answers/softmax/05_torch_logsumexp.py", "k/mine.py")
+    found = told("k", "--problem", "problems/23_softmax", *GPU)
+    assert "seeming to fail: 1" in found["compiled"]
+    first, last = found["order"]
+    assert (first["kernel"], last["kernel"]) == ("mine.py", "broken.py")
+    assert 0.0 < last["p_ok"] < first["p_ok"]
+    assert "it seems to fail when it is read: TypeError" in last["why"]
+    assert (
+        "mine.py"
+        in invoke(
+            "forecast", "k/reference.py", "k/mine.py", "--problem", "problems/23_softmax", *GPU
+        ).stdout
+    )
 
 
 @pytest.mark.slow
@@ -120,7 +143,7 @@ def test_samples_are_measured_and_the_results_are_read_back() -> None:
     (broken,) = results["89"]
     assert (broken["compiled"], broken["correctness"]) == (False, False)
     assert "SyntaxError" in broken["metadata"]["compilation_error"]
-    rows = dataset.to_rows(dataset.import_kernelbench("run"))
+    rows = list(dataset.to_rows(dataset.import_kernelbench("run")))
     statuses = {(row.problem, row.step): row.status for row in rows}
     assert statuses == {
         ("kb/level1/23", 0): "ok",

@@ -66,7 +66,7 @@ PUBLIC = {
     """,
     "kernelcast.llm": """
         Answer Client Endpoint Message Outcome Price Reply Request Schema TokenLogprob
-        device_text evidence_text history_text limits_text problem_text quoted_text
+        device_text evidence_text history_text limits_text problem_text quoted_text rehearsal_text
     """,
     "kernelcast.policies": """
         Conformal MeasureAll Selective TopK ValueOfInformation

@@ -32,6 +32,7 @@ from kernelcast.types import (
     Kernel,
     Measurement,
     Problem,
+    Rehearsal,
     Resource,
     Template,
     Usage,
@@ -311,3 +312,55 @@ def test_an_estimate_is_told_in_words() -> None:
     assert "sampled" in facts
     assert facts["shared memory"] == "no conflicts"
     assert "global memory" not in facts
+
+
+def forecast_of(**failure: float) -> Forecast:
+    return Forecast(
+        forecaster="f",
+        anchor_id="a",
+        anchor_log2_speedup=0.0,
+        distribution=Distribution.normal(0.0, 1.0),
+        failure={FailureKind(kind): chance for kind, chance in failure.items()},
+    )
+
+
+def after(forecast: Forecast, **rehearsal: Any) -> Forecast:
+    evidence = Evidence(kernel_id="k", toolchain="t", rehearsal=Rehearsal(**rehearsal))
+    return forecast.conditioned_on(evidence)
+
+
+def test_a_rehearsal_changes_a_forecast_by_bayes_rule_and_is_no_veto() -> None:
+    prior = forecast_of(compile_error=0.2, wrong_result=0.1)
+    refuted = Rehearsal(failure=Failure(kind=FailureKind.COMPILE_ERROR, message="no ModelNew"))
+    conditioned = after(prior, **dict(refuted))
+    ratios = refuted.likelihood_ratios
+    joint = {kind: chance * ratios[kind] for kind, chance in prior.failure.items()}
+    total = prior.p_ok + sum(joint.values())
+    assert conditioned.failure == pytest.approx({k: v / total for k, v in joint.items()})
+    assert 0.0 < conditioned.p_ok < 0.1 < prior.p_ok
+    assert "no ModelNew" in conditioned.rationale
+    assert after(prior).p_ok > prior.p_ok  # read, and nothing was seen
+
+
+def test_a_rehearsal_is_believed_where_a_forecaster_fears_nothing() -> None:
+    failure = Failure(kind=FailureKind.COMPILE_ERROR, message="no ModelNew")
+    assert after(forecast_of(), failure=failure).p_ok < 0.8
+    assert after(forecast_of()).p_ok == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rehearsal", "outcome"),
+    [
+        (Rehearsal(), "read"),
+        (Rehearsal(undecided="no package"), "read"),
+        (Rehearsal(stage="running"), "passed"),
+        (Rehearsal(stage="running", undecided="too large"), "undecided"),
+        (
+            Rehearsal(stage="running", failure=Failure(kind=FailureKind.WRONG_RESULT, message="x")),
+            "failed",
+        ),
+    ],
+)
+def test_a_rehearsal_has_one_outcome(rehearsal: Rehearsal, outcome: str) -> None:
+    assert rehearsal.outcome == outcome
+    assert set(rehearsal.likelihood_ratios) >= {FailureKind.COMPILE_ERROR, FailureKind.CRASH}

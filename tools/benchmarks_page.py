@@ -383,6 +383,33 @@ def _six_problems(result: Any) -> dict[str, Any]:
     return {"table": _table(columns, _named(result["problems"])), "compiler": compiler}
 
 
+def _kernelbench(result: Any) -> dict[str, Any]:
+    columns = {
+        "problem": "{name}",
+        "answers judged rightly": "{verdicts_right} of {answers}",
+        "speedup over eager PyTorch": "{speedup:.2f}x",
+        "95% interval": "{low:.2f}x to {high:.2f}x",
+        "proven": "{is_proven}",
+        "best answer": "{answer}",
+    }
+    rows = [row | {"is_proven": "yes" if row["proven"] else "no"} for row in _named(result["best"])]
+    return {"table": _table(columns, rows)}
+
+
+def _modules(result: Any) -> dict[str, Any]:
+    columns = {
+        "set": "`{name}`",
+        "rows": "{rows}",
+        "failed": "{failed}",
+        "caught": "{caught}",
+        "false alarms": "{false_alarms}",
+        "AUROC, text alone": "{auroc_text}",
+        "AUROC, with rehearsal": "{auroc_with}",
+    }
+    alarms = "; ".join(f"`{words}`" for words in result["said_of_false_alarms"][:10])
+    return {"table": _table(columns, _named(result["sets"])), "alarms": alarms or "none"}
+
+
 _SCORES = {
     "accuracy": "accuracy",
     "crps": "CRPS, log2 (lower is better)",
@@ -535,6 +562,8 @@ _COMPUTED: dict[str, Callable[[Any], dict[str, Any]]] = {
     "critic": _critic,
     "eval_smollm2": _eval_smollm2,
     "injection": _injection,
+    "kernelbench": _kernelbench,
+    "modules": _modules,
     "llm_throughput": _llm_throughput,
     "overhead": _overhead,
     "search_real": _search_real,

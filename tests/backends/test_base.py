@@ -314,7 +314,7 @@ def test_a_candidate_that_dies_is_not_tried_again(
 
 def test_a_seed_that_is_wrong_is_a_problem_error(backend: Witness) -> None:
     wrong = make_problem(seed_source=SEED.replace("sum += ", "sum -= "))
-    with pytest.raises(ProblemError, match=r"failed \(wrong_result.*reference\.py"):
+    with pytest.raises(ProblemError, match=r"(?s)failed \(wrong_result.*reference\.py"):
         measured(backend, wrong, SEED)
 
 

@@ -88,7 +88,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_what_was_built_is_loaded_by_the_same_call(
     compiler: Compiler, loaded: list[str], tmp_path: Path
 ) -> None:
-    made = _extensions.record(str(tmp_path), "", SOURCE)
+    made = _extensions.record(str(tmp_path), [], SOURCE)
     assert call("one", "int f();", functions=["f"], verbose=True) == "built one"
     assert call(name="two", cpp_sources=["int g();"]) == "built two"
     assert [library for library, _, _ in made.values()] == ["one.so", "two.so"]
@@ -116,7 +116,7 @@ def test_what_was_built_is_loaded_by_the_same_call(
 def test_another_call_finds_nothing(
     compiler: Compiler, tmp_path: Path, positional: tuple[str, ...], named: dict[str, Any]
 ) -> None:
-    made = _extensions.record(str(tmp_path), "", SOURCE)
+    made = _extensions.record(str(tmp_path), [], SOURCE)
     call("one", "int f();", functions=["f"])
     compiler.install()
     _extensions.use(made, str(tmp_path))
@@ -128,7 +128,7 @@ def test_another_call_finds_nothing(
 def test_each_is_built_in_a_folder_of_its_own_with_the_header(
     compiler: Compiler, tmp_path: Path
 ) -> None:
-    made = _extensions.record(str(tmp_path), "/short/headers", SOURCE)
+    made = _extensions.record(str(tmp_path), ["/short/headers"], SOURCE)
     call("same", "int f();", extra_include_paths=["/mine"], build_directory="/tmp", verbose=True)
     call("same", "int g();")
     first, second = compiler.told
@@ -146,7 +146,7 @@ def test_each_is_built_in_a_folder_of_its_own_with_the_header(
 def test_a_library_that_is_no_module_is_loaded_as_such(
     compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = _extensions.record(str(tmp_path), "", SOURCE)
+    made = _extensions.record(str(tmp_path), [], SOURCE)
     call("ops", "TORCH_LIBRARY", is_python_module=False)
     libraries: list[str] = []
     ops = types.SimpleNamespace(load_library=libraries.append)
@@ -161,7 +161,7 @@ def test_a_library_that_is_no_module_is_loaded_as_such(
 
 def test_what_left_no_library_is_not_noted(compiler: Compiler, tmp_path: Path) -> None:
     compiler.makes_library = False
-    made = _extensions.record(str(tmp_path), "", SOURCE)
+    made = _extensions.record(str(tmp_path), [], SOURCE)
     call("one", "int f();")
     assert made == {}
 
@@ -170,7 +170,7 @@ def test_a_source_without_extensions_leaves_pytorch_alone(
     compiler: Compiler, tmp_path: Path
 ) -> None:
     before = dict(vars(sys.modules["torch.utils.cpp_extension"]))
-    _extensions.record(str(tmp_path), "", "import torch\n")
+    _extensions.record(str(tmp_path), [], "import torch\n")
     _extensions.use({}, str(tmp_path))
     assert vars(sys.modules["torch.utils.cpp_extension"]) == before
 

@@ -17,7 +17,10 @@ from torch.utils.cpp_extension import load_inline
 load_inline(name="k", cpp_sources="#include <torch/extension.h>", extra_cflags=[OPTIONS])
 """
 
-OPTIONS_OF_SETS = ("'-O3'", "'-Ofast'", "'-O3', '-fopenmp'", "'-fopenmp'", "'-O3', '-ffast-math'")
+OPTIONS_OF_SETS = (
+    *("'-O3'", "'-Ofast'", "'-O3', '-fopenmp'", "'-fopenmp'", "'-O3', '-ffast-math'"),
+    *("'-march=native'", "'-O3', '-march=native'"),
+)
 
 
 @pytest.fixture
@@ -122,7 +125,7 @@ def test_the_source_is_no_part_of_what_is_compiled_ahead(compiler: Compiler) -> 
     assert not any("passwd" in part or "evil" in part for part in command)
 
 
-def test_four_sets_are_kept_and_the_oldest_goes(kept: Path, compiler: Compiler) -> None:
+def test_six_sets_are_kept_and_the_oldest_goes(kept: Path, compiler: Compiler) -> None:
     made = []
     for age_s, written in enumerate(OPTIONS_OF_SETS):
         folder = _headers.torch_headers(SOURCE.replace("OPTIONS", written))

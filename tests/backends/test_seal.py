@@ -159,7 +159,7 @@ def child(body):
         body()
         os._exit(0)
 def sleeper():
-    print(os.getpid(), flush=True)
+    os.write(1, b'%d\\n' % os.getpid())
     time.sleep(600)
 def launcher():
     {launcher}
@@ -193,9 +193,12 @@ def test_a_chain_of_launchers_and_a_worker_has_no_strays() -> None:
     ("launcher", "processes"),
     [
         ("child(sleeper); child(sleeper)", 2),
-        ("child(lambda: (print(os.getpid(), flush=True), child(sleeper), time.sleep(600)))", 2),
         (
-            "child(lambda: (print(os.getpid(), flush=True), "
+            "child(lambda: (os.write(1, b'%d\\n' % os.getpid()), child(sleeper), time.sleep(600)))",
+            2,
+        ),
+        (
+            "child(lambda: (os.write(1, b'%d\\n' % os.getpid()), "
             "threading.Thread(target=lambda: (child(sleeper), time.sleep(600))).start(), "
             "time.sleep(600)))",
             2,

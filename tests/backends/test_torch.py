@@ -358,7 +358,9 @@ def test_what_a_build_leaves_is_data(tmp_path: Path) -> None:
     for text in ("", "[]", "{}", '{"failure": ""}', "[" * 10_000, '{"extensions": {"k": 3}}'):
         (tmp_path / "outcome.json").write_text(text)
         assert torch._outcome(tmp_path) is None
-    (tmp_path / "outcome.json").write_bytes(b'{"failure": "a\\u001b[2Jb", "extensions": {}}')
+    (tmp_path / "outcome.json").write_bytes(
+        b'{"failure": "a\\u001b[2Jb", "extensions": {}, "log": [], "cpu_s": 1}'
+    )
     outcome = torch._outcome(tmp_path)
     assert outcome is not None
     assert outcome["extensions"] == {}

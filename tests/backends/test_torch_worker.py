@@ -88,6 +88,7 @@ class Worker:
         self.memory = mmap.mmap(-1, 8192)
         self.note = memoryview(bytearray(_torch_worker.NOTE_BYTES))
         job = {"device": device, "flush_bytes": 1 << 20, "source": "x\n", "compiles": False}
+        job["rehearses"] = False
         self.stand_in = StandIn(self.events)
         if device != "cpu":
             sys.modules["torch"] = self.stand_in  # type: ignore[assignment]

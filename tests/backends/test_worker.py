@@ -69,8 +69,8 @@ extern "C" void add(const int64_t* a, int64_t* b, int64_t N, int64_t mode) {
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
                  break;
         case 11: mprotect((void*)((uintptr_t)&add & ~4095ul), 4096, PROT_READ | PROT_EXEC); break;
-        case 12: for (int fd = 0; fd < 64; ++fd) close(fd); break;
-        case 22: for (int fd = 0; fd < 64; ++fd) close(fd); for (;;) usleep(100000);
+        case 12: for (int fd = 0; fd < 4096; ++fd) close(fd); break;
+        case 22: for (int fd = 0; fd < 4096; ++fd) close(fd); for (;;) usleep(100000);
         case 13: { int64_t early[2] = {}; write((int)N, early, 16); break; }
         case 14: for (;;) ;
         case 15: { std::thread t([&] { spin(0.02); b[0] = 2; }); t.join(); break; }

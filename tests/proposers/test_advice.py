@@ -35,9 +35,12 @@ from kernelcast.types import (
     Device,
     Emulated,
     Evidence,
+    Launched,
     Module,
+    Operators,
     Problem,
     ProposalRequest,
+    Rehearsal,
     Tolerance,
 )
 from tests.backends.gpu_problems import need_nvcc, need_triton
@@ -70,6 +73,11 @@ def request(
         seed=1,
         **more,
     )
+
+
+def rehearsed(launches: int, operators: int) -> Rehearsal:
+    launched = Launched(kernel="k", grid=(1, 1, 1), block=(32, 1, 1), count=launches)
+    return Rehearsal(launches=(launched,), operators=Operators(left={"relu": operators}))
 
 
 def times(*pairs: tuple[float, float]) -> tuple[CaseSpeed, ...]:
@@ -127,6 +135,11 @@ def emulated(**facts: Any) -> Evidence:
             {"evidence": evidence(occupancy=0.75)},
         ),
         ("many_operators", {"evidence": evidence(launches=9)}, {"evidence": evidence(launches=1)}),
+        (
+            "many_operators",
+            {"evidence": evidence(rehearsal=rehearsed(launches=2, operators=2))},
+            {"evidence": evidence(rehearsal=rehearsed(launches=2, operators=1))},
+        ),
         ("uncoalesced", {"evidence": emulated(used_bytes=0.2)}, {"evidence": emulated()}),
         ("bank_conflicts", {"evidence": emulated(bank_conflicts=8.0)}, {"evidence": emulated()}),
         ("idle_lanes", {"evidence": emulated(lane_efficiency=0.4)}, {"evidence": emulated()}),

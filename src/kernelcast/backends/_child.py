@@ -259,6 +259,11 @@ class Child:
         self.aside_s += now_s - self._cpu_seen_s
         self._cpu_seen_s = now_s
 
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of all of the worker's threads, when they were last looked at."""
+        return self._cpu_seen_s
+
     def _cpu_s(self) -> float:
         """CPU seconds of all of the worker's threads so far."""
         if self._cpu_clock is None:

@@ -2,7 +2,7 @@
 
 `torch/extension.h` includes PyTorch's whole C++ front end. Nearly every extension needs tensors and
 pybind11 alone, so that a shorter header stands in for it, which is compiled ahead once for each set
-of options that changes it. It is kept in the user's cache, 0.5 GB a set, four sets at most.
+of options that changes it. It is kept in the user's cache, 0.5 GB a set, six sets at most.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from kernelcast.types import content_hash
 
 _HERE = Path(__file__).with_name("headers")
 _SHORT = _HERE / "torch" / "extension.h"
+CUDA = _HERE / "cuda"
 _BEYOND = re.compile(r"torch::(?:nn|optim|data|jit|serialize)\b|torch/(?:all|nn|torch|script)\b")
 _LEVEL = re.compile(r"-O(fast|[0-3sg])")
 _OPTIONS = ("-march=native", "-ffast-math", "-fopenmp")
 _UNKNOWN = re.compile(
     r"[\"']-(?:m(?!arch=native)|f(?!fast-math|openmp|PIC|unroll)|D|U|std=)[\w=+-]+"
 )
-_MOST_SETS = 4
+_MOST_SETS = 6
 _TIMEOUT_S = 600.0
 _lock = threading.Lock()
 
@@ -43,9 +44,22 @@ def torch_headers(source: str) -> Path | None:
     if "cpp_extension" not in source or _BEYOND.search(source):
         return None
     options = _options(source)
+    return _HERE if options is None else _compiled_ahead(options)
+
+
+def cuda_headers(source: str) -> list[Path]:
+    """Folders of headers for CUDA text on the CPU, with PyTorch's; the first may be compiled ahead.
+
+    The text is compiled with -O1.
+    """
+    return [CUDA] if _BEYOND.search(source) else [_compiled_ahead(("-O2",)), CUDA, _HERE]
+
+
+def _compiled_ahead(options: tuple[str, ...]) -> Path:
+    """A folder with the short header, compiled for these options if that can be."""
     kept = user_folder()
     compiler = shutil.which(os.environ.get("CXX", "c++"))
-    if options is None or kept is None or compiler is None:
+    if kept is None or compiler is None:
         return _HERE
     facts = Path(compiler).resolve().stat()
     basis = "\0".join((*options, _SHORT.read_text(), str(_torch()), f"{facts.st_mtime_ns}"))

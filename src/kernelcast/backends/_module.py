@@ -5,6 +5,7 @@ as nested structures (`kernelcast.structure`), and arrays as places in the share
 """
 
 import ast
+import importlib
 import sys
 import types
 
@@ -15,6 +16,19 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST_TEXT = 4000  # characters of a message
+
+
+def import_torch() -> "Any":
+    """Import PyTorch in a process that may start and write nothing.
+
+    PyTorch for CUDA looks for a library by a compiler and a temporary file. It knows what to do
+    where none is found.
+    """
+    util: Any = importlib.import_module("ctypes.util")
+    find, util.find_library = util.find_library, lambda _name: None
+    torch = importlib.import_module("torch")
+    util.find_library = find
+    return torch
 
 
 class Mismatch(Exception):
@@ -253,6 +267,29 @@ def on_cpu() -> None:
     torch.set_default_device = lambda device: default(_cpu(torch, device))
     for name in ("synchronize", "empty_cache", "manual_seed", "manual_seed_all"):
         setattr(torch.cuda, name, lambda *_: None)
+
+
+def pretend_cuda() -> None:
+    """Let tensors and devices seem to be CUDA's, as far as modules ask, after `on_cpu`."""
+    torch: Any = sys.modules["torch"]
+    answers = {
+        "is_available": True,
+        "device_count": 1,
+        "current_device": 0,
+        "set_device": None,
+        "get_device_capability": (8, 9),
+        "get_device_name": "NVIDIA GPU",
+        "get_device_properties": types.SimpleNamespace(
+            name="NVIDIA GPU", major=8, minor=9, multi_processor_count=128, warp_size=32
+        ),
+        "current_stream": types.SimpleNamespace(
+            cuda_stream=0, synchronize=lambda: None, wait_stream=lambda _: None
+        ),
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, lambda *_, answer=answer, **__: answer)
+    torch.Tensor.is_cuda = property(lambda _: True)
+    torch.nn.Module.to = _moved(torch, torch.nn.Module.to)
 
 
 def _moved(torch: "Any", function: "Callable[..., Any]") -> "Callable[..., Any]":

@@ -81,7 +81,7 @@ def _load(
     namespace: dict[str, Any] = {"__name__": "reference"}
     try:
         if module is not None:
-            importlib.import_module("torch")
+            _module.import_torch()
             _module.on_cpu()
             return _module.Reference(source, where, module), RETURNED, b""
         exec(compile(source, where, "exec"), namespace)  # noqa: S102  (this process is for it)

@@ -6,6 +6,9 @@ and only then imports the candidate and builds it for each list of arguments. `b
 beforehand, in a process that may start compilers: what `load_inline` and `torch.compile` build
 there is loaded later.
 
+In a rehearsal (`rehearses`), CUDA means the CPU: a module for a GPU is built and called here, and
+what it launched lies in the note after each request.
+
 The process holds no clock, no expected output and no seed of inputs, and reports no times. A module
 can change all that is in it, this service included: what counts are the bytes of its outputs, and
 the parent's clock.
@@ -19,6 +22,7 @@ fetch   copy outputs to the slots
 show    run, and note where the outputs lie, for the parent to read them there; copy those that lie
         apart to the slots
 whole   run and fetch in one
+note    in a rehearsal, call on a timed case, and only note what that launches
 """
 # ruff: noqa: PTH109, PTH118, PTH120, PTH123, SIM105
 
@@ -28,6 +32,7 @@ import importlib.util
 import json
 import mmap
 import os
+import resource
 import signal
 import sys
 import time
@@ -37,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-STAGE, RUN, IDLE, FETCH, SHOW, WHOLE = range(6)
+STAGE, RUN, IDLE, FETCH, SHOW, WHOLE, NOTE = range(7)
 LOAD_FAILED, NO_DEVICE = 3, 4
 RAISED, UNLIKE = 1, 2
 NOTE_BYTES = 1 << 14
@@ -51,16 +56,12 @@ def _on_path(packages: "list[str]", folder: str) -> "Any":
     """Import PyTorch from these folders of packages; return `_module`."""
     module = importlib.import_module("_module")
     importlib.import_module("_extensions")
+    importlib.import_module("_cuda_text")
     # This folder comes off the path: its `torch` is not PyTorch.
     here = os.path.dirname(__file__)
     sys.path[:] = [*(path for path in sys.path if path != here), *packages]
     sys.dont_write_bytecode = True
-    # PyTorch for CUDA looks for a library by a compiler and a temporary file, which a process that
-    # is measured lacks. It knows what to do where none is found.
-    util = importlib.import_module("ctypes.util")
-    find, util.find_library = util.find_library, lambda _name: None  # type: ignore[attr-defined]
-    importlib.import_module("torch")
-    util.find_library = find  # type: ignore[attr-defined]
+    module.import_torch()
     # A search for a folder in which it may write would find none.
     vars(importlib.import_module("tempfile"))["tempdir"] = folder
     return module
@@ -90,6 +91,9 @@ def serve(arguments: "list[str]") -> None:
     addresses = memory[-NOTE_BYTES - job["addresses_bytes"] : -NOTE_BYTES].cast("q")
     try:
         cases = [_Case(case) for case in job["cases"]]
+        if job["rehearses"]:
+            module.on_cpu()
+            module.pretend_cuda()
         if job["device"] != "cpu" and not sys.modules["torch"].cuda.is_available():
             os._exit(NO_DEVICE)
         weights = _weights(module, job)
@@ -154,6 +158,7 @@ class _Runner:
         addresses: memoryview,
     ) -> None:
         self._module, self._job, self._cases = module, job, cases
+        self._folder = ""
         self._memory, self._note, self._addresses = memory, note, addresses
         self._torch = torch = sys.modules["torch"]
         self._device = torch.device(job["device"])
@@ -170,6 +175,7 @@ class _Runner:
 
     def load(self, folder: str, weights: "dict[str, dict[str, Any]]") -> None:
         """Import the candidate, and build it for each list of arguments."""
+        self._folder = folder
         entry = entry_of(folder, self._job["source"], self._job["entry"], self._module)
         for case in self._cases:
             key = repr(case.init)
@@ -178,7 +184,7 @@ class _Runner:
                 if case.init is not None:
                     self._entries[key] = moved(self._entries[key], self._device, weights[key])
         for case in self._cases:
-            if case.is_stated or self._job["compiles"]:
+            if (case.is_stated or self._job["compiles"]) and not self._job["rehearses"]:
                 call_once(self._module, self._entries[repr(case.init)], case, self._device)
         self._wait()
 
@@ -198,6 +204,11 @@ class _Runner:
                 self._fetch(case)
             if phase == IDLE:
                 self._wait()
+            if phase in (SHOW, WHOLE) and self._job["rehearses"]:
+                extensions = sys.modules["_extensions"]
+                write_note(self._note, extensions.launched(self._job["extensions"], self._folder))
+            if phase == NOTE:
+                self._note_launches(_Case(self._job["timed"]))
         except self._module.Mismatch as error:
             write_note(self._note, str(error))
             return UNLIKE
@@ -205,6 +216,20 @@ class _Runner:
             write_note(self._note, self._module.text_of(error, self._job["source"]))
             return RAISED
         return 0
+
+    def _note_launches(self, case: _Case) -> None:
+        """Note what a call on a case launches, without its content."""
+        extensions, made = sys.modules["_extensions"], self._job["extensions"]
+        key = repr(case.init)
+        if key not in self._entries:
+            entry = vars(sys.modules["kernel"])[self._job["entry"]]
+            self._entries[key] = built(self._module, self._job, entry, case.init)
+        tensors = ones(case, self._device)
+        extensions.set_dry(made, self._folder, is_dry=True)
+        extensions.launched(made, self._folder)
+        self._entries[key](*self._module.build(case.call, tensors))
+        extensions.set_dry(made, self._folder, is_dry=False)
+        write_note(self._note, extensions.launched(made, self._folder))
 
     def _wait(self) -> None:
         if self._on_device:
@@ -302,16 +327,21 @@ def moved(candidate: "Any", device: "Any", weights: "dict[str, Any]") -> "Any":
     return candidate
 
 
+def ones(case: _Case, device: "Any") -> "dict[str, Any]":
+    """Tensors of a case that hold nothing but ones."""
+    torch = sys.modules["torch"]
+    return {
+        name: torch.ones(shape).to(device=device, dtype=getattr(torch, dtype))
+        for name, dtype, shape, _ in case.arrays
+    }
+
+
 def call_once(module: "Any", entry: "Any", case: _Case, device: "Any") -> None:
     """Call the candidate before it counts: what it makes at its first call is made now.
 
     Any fault is found again, and judged, when it counts.
     """
-    torch = sys.modules["torch"]
-    tensors = {
-        name: torch.ones(shape).to(device=device, dtype=getattr(torch, dtype))
-        for name, dtype, shape, _ in case.arrays
-    }
+    tensors = ones(case, device)
     try:
         entry(*module.build(case.call, tensors))
     except BaseException:  # noqa: S110
@@ -332,8 +362,14 @@ def build(arguments: "list[str]") -> None:
     module = _on_path(json.loads(packages), folder)
     torch = sys.modules["torch"]
     extensions = sys.modules["_extensions"]
-    made = extensions.record(folder, job["headers"], job["source"])
-    outcome: dict[str, Any] = {"failure": "", "extensions": made}
+    log: list[str] = []
+    if job["rehearses"]:
+        module.on_cpu()
+        module.pretend_cuda()
+        made = extensions.record_for_cpu(folder, job["headers"], job["source"], log)
+    else:
+        made = extensions.record(folder, job["headers"], job["source"])
+    outcome: dict[str, Any] = {"failure": "", "extensions": made, "log": log}
     cases = [_Case(case) for case in job["cases"]]
     candidates: dict[str, Any] = {}
     try:
@@ -345,7 +381,7 @@ def build(arguments: "list[str]") -> None:
     except BaseException as error:
         outcome["failure"] = extensions.plain(module.text_of(error, job["source"]), folder)
     _write(outcome)
-    if not outcome["failure"]:
+    if not outcome["failure"] and not (job["rehearses"] and made):
         compiles = "compile" in job["source"]
         signal.setitimer(signal.ITIMER_PROF, _COMPILING_CPU_S if compiles else _TRIAL_CPU_S)
         _thread.start_new_thread(_end_if_asleep, ())
@@ -371,6 +407,8 @@ def _end_if_asleep() -> None:
 
 
 def _write(outcome: "dict[str, Any]") -> None:
+    used = [resource.getrusage(kind) for kind in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    outcome["cpu_s"] = sum(each.ru_utime + each.ru_stime for each in used)
     with open(f"{OUTCOME}.new", "w") as file:
         json.dump(outcome, file)
     os.replace(f"{OUTCOME}.new", OUTCOME)  # noqa: PTH105

@@ -120,8 +120,10 @@ def _folder_bytes(folder: Path) -> int:
 def _is_lasting(evidence: Evidence) -> bool:
     """Return False if something was stopped for the time that it took."""
     failure = evidence.failure.message if evidence.failure else ""
+    rehearsal = evidence.rehearsal
     return not (
         failure.startswith(STOPPED)
+        or (rehearsal is not None and rehearsal.undecided.startswith(NOT_FINISHED))
         or evidence.not_emulated.startswith(NOT_FINISHED)
         or evidence.unchecked.startswith(NOT_FINISHED)
     )
@@ -292,7 +294,8 @@ class MeasuringBackend(ABC, Generic[P]):
         if results is None:
             return self._inspect(problem, kernel)
         basis = (self._evidence_basis(), problem.id, kernel.language)
-        if found := results.get(_EVIDENCE, *basis, kernel.source):
+        same = self.same_build(kernel.source)
+        if found := results.get(_EVIDENCE, *basis, same):
             evidence = Evidence.model_validate_json(found)
             self._recalled = self._recalled or evidence.failure is None
             return evidence.model_copy(update={"kernel_id": kernel.id})
@@ -306,7 +309,7 @@ class MeasuringBackend(ABC, Generic[P]):
                     "repair its installation (kernelcast doctor)"
                 )
         elif _is_lasting(evidence):
-            results.put(evidence.model_dump_json().encode(), _EVIDENCE, *basis, kernel.source)
+            results.put(evidence.model_dump_json().encode(), _EVIDENCE, *basis, same)
         return evidence
 
     def _inspect(self, problem: Problem, kernel: Kernel) -> Evidence:

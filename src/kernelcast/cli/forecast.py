@@ -37,6 +37,7 @@ from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec
 from kernelcast.forecasters.emulated import estimated_log2_ratio
 from kernelcast.languages import dialect
+from kernelcast.llm import rehearsal_text
 from kernelcast.parts import read_run
 from kernelcast.policies import Selective
 from kernelcast.problems import load_problem
@@ -53,6 +54,7 @@ from kernelcast.types import (
     Language,
     Problem,
     Query,
+    Rehearsal,
     View,
 )
 
@@ -97,8 +99,9 @@ def forecast(
     Without a model endpoint the trees that ship with kernelcast forecast: they know how edits like
     this one have fared elsewhere, not this kernel. Both files are compiled where the compiler for
     the device is installed, and the forecaster is told what that shows. For an NVIDIA GPU, kernels
-    of a --problem are emulated on this CPU, which shows wrong ones and estimates both times. What
-    is certain needs no forecaster: a kernel that does not compile fails, and a copy is a tie.
+    of a --problem are emulated on this CPU, which shows wrong ones and estimates both times;
+    PyTorch modules for a GPU that is not here are rehearsed on it, which may be wrong. What is
+    certain needs no forecaster: a kernel that does not compile fails, and a copy is a tie.
     Without --reference-ms a model is asked in both directions, and so twice.
     P(faster) is the chance of more than 1%, below which no measurement is called faster either.
     """
@@ -135,7 +138,9 @@ def forecast(
     OUT.print(f"Forecast by {name} for {query.device.name} (not a measurement)", style="bold")
     _print_forecast(facts, bins, f"{candidate.name} against {reference.name}")
     note = asked.note
-    if query.evidence is not None:
+    if query.evidence is not None and query.evidence.rehearsal is not None:
+        note = f"{candidate.name} {rehearsal_text(query.evidence.rehearsal)}"
+    elif query.evidence is not None:
         verdict = query.evidence.verdict
         which = f"the reference compiles, the candidate {verdict}" if verdict else "both compile"
         note = f"{which}: {query.evidence.toolchain}"
@@ -232,7 +237,7 @@ def _compile(
     language = pool.reference.language
     if not written:
         return {}, "not compiled: these are configurations, not written kernels"
-    on_gpu = {"triton": "", "cuda": "sm_"}.get(language)
+    on_gpu = {"triton": "", "cuda": "sm_", "torch": "sm_"}.get(language)
     if dialect(language).on_cpu and device.kind == "cpu":
         spec = ComponentSpec(name=language)
     elif on_gpu is not None and device.target and device.target.startswith(on_gpu):
@@ -251,12 +256,26 @@ def _compile(
     except SetupError as error:
         return {}, f"not compiled: {error}"
     found = evidence.values()
+    everything = {pool.reference.id: anchor, **evidence}
+    if anchor.rehearsal is not None:
+        return everything, _rehearsal_note([one.rehearsal for one in found if one.rehearsal])
     good = sum(one.compiles for one in found)
     note = f"{good} of {len(evidence)} kernels compile with {anchor.toolchain}"
     if emulated := sum(bool(one.emulated) for one in found):
         wrong = sum(one.compiles and one.failure is not None for one in found)
         note += f"; {emulated} are emulated" + (f", which finds {wrong} wrong" if wrong else "")
-    return {pool.reference.id: anchor, **evidence}, note
+    return everything, note
+
+
+def _rehearsal_note(rehearsals: Sequence[Rehearsal]) -> str:
+    """What came of modules that were rehearsed."""
+    failed = sum(one.failure is not None for one in rehearsals)
+    ran = sum(one.stage == "running" for one in rehearsals)
+    ran_too = f", {ran} of them also run on its small cases" if ran else ""
+    return (
+        f"the device is not here: {len(rehearsals)} modules are read on this CPU{ran_too}; "
+        f"seeming to fail: {failed}, which counts as evidence and rules none out"
+    )
 
 
 def _inspect(

@@ -134,9 +134,11 @@ def rank(
 
     A folder's kernels are compiled where the compiler for the device is installed: one that does
     not compile comes last, and none is compiled twice: what it shows is kept in KERNELCAST_CACHE,
-    by default ~/.cache/kernelcast. A forecast is no measurement: intervals are 80%, and the cut is
-    right as far as the forecasts are calibrated. Without a model endpoint the shipped trees
-    forecast written kernels, and the tuner of `kernelcast tune` forecasts configurations.
+    by default ~/.cache/kernelcast. PyTorch modules for a GPU that is not here are rehearsed on this
+    CPU: one that seems to fail comes late, and is not ruled out. A forecast is no measurement:
+    intervals are 80%, and the cut is right as far as the forecasts are calibrated. Without a model
+    endpoint the shipped trees forecast written kernels, and the tuner of `kernelcast tune`
+    forecasts configurations.
     """
     if share is not None and miss is not None:
         raise SetupError("--share and --miss both state the cut: give one of them")

@@ -142,7 +142,7 @@ def _compiled(query: Query) -> tuple[Evidence, Evidence] | None:
     before, after = query.anchor_evidence, query.evidence
     if before is None or after is None or before.failure or after.failure:
         return None
-    return before, after
+    return (before, after) if before.is_built and after.is_built else None
 
 
 def _is_same_code(pair: _Pair) -> bool:

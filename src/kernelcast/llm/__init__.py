@@ -17,6 +17,7 @@ from kernelcast.llm._words import (
     limits_text,
     problem_text,
     quoted_text,
+    rehearsal_text,
 )
 from kernelcast.llm.client import Client
 
@@ -37,4 +38,5 @@ __all__ = [
     "limits_text",
     "problem_text",
     "quoted_text",
+    "rehearsal_text",
 ]

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from kernelcast.dtypes import dtype_of
 from kernelcast.errors import SetupError
 from kernelcast.languages import element_type
-from kernelcast.types import Argument, Attempt, Device, Emulated, Evidence, Module, Problem
+from kernelcast.types import (
+    Argument,
+    Attempt,
+    Device,
+    Emulated,
+    Evidence,
+    Module,
+    Operators,
+    Problem,
+    Rehearsal,
+)
 
 _LONGEST_OUTCOME = 200
 _MOST_EMULATED = 1  # cases that are described
+_MOST_LAUNCHES = 8
 _PLAIN_BYTES = 4  # of elements whose type every language calls nearly the same
 
 
@@ -128,6 +139,8 @@ def evidence_text(evidence: Evidence | None) -> str:
         if not evidence.compiles:
             return f"Compiled: no ({kind})."
         return f"Compiled: yes, but the kernel {evidence.verdict} ({kind})."
+    if evidence.rehearsal is not None:
+        return f"Not compiled, as the device is not here. It {rehearsal_text(evidence.rehearsal)}"
     facts = [
         f"{value:g} {name}"
         for name, value in (
@@ -147,6 +160,47 @@ def evidence_text(evidence: Evidence | None) -> str:
     summary = "; ".join(facts) or "nothing more is known"
     compiled = f"Compiled: {summary}." + (f" Instructions: {counts}." if counts else "")
     return "\n".join([compiled, *map(_emulated_text, evidence.emulated[:_MOST_EMULATED])])
+
+
+def rehearsal_text(rehearsal: Rehearsal) -> str:
+    """What a module showed on the CPU, in some lines, without a word of its author."""
+    if rehearsal.failure is not None:
+        kind = rehearsal.failure.kind.replace("_", " ")
+        how = "read" if rehearsal.stage == "reading" else "run on small cases on a CPU"
+        verdict = f"seems to fail when it is {how} ({kind}); such a verdict may be wrong."
+    elif rehearsal.undecided:
+        verdict = "was read on a CPU; whether it is right is not decided."
+    elif rehearsal.stage == "reading":
+        verdict = "was read on a CPU, and nothing wrong was seen; it was not run."
+    else:
+        verdict = "ran on small cases on a CPU, and its results were right."
+    lines = [verdict]
+    if rehearsal.operators is not None:
+        lines.append(_operators_text(rehearsal.operators))
+    lines += [
+        f"- launch {number}, made {launch.count} times: grid {launch.grid}, block {launch.block}, "
+        f"{launch.shared_bytes} bytes of shared memory"
+        for number, launch in enumerate(rehearsal.launches[:_MOST_LAUNCHES], 1)
+    ]
+    return "\n".join(lines)
+
+
+def _operators_text(operators: Operators) -> str:
+    def named(counts: Mapping[str, int]) -> str:
+        return ", ".join(
+            name if count == 1 else f"{name} x{count}" for name, count in counts.items()
+        )
+
+    parts = [
+        f"replaces {named(operators.replaced) or 'no operator of the reference'}",
+        f"calls {sum(operators.own.values())} functions of its extensions",
+        f"leaves {named(operators.left) or 'nothing'} to PyTorch",
+    ]
+    text = f"- {'; '.join(parts)}"
+    if operators.moved_bytes and operators.reference_moved_bytes:
+        moved, before = operators.moved_bytes / 1e6, operators.reference_moved_bytes / 1e6
+        text += f"; one by one these move {moved:.4g} MB, the reference's operators {before:.4g} MB"
+    return text
 
 
 def _emulated_text(estimate: Emulated) -> str:

@@ -55,7 +55,7 @@ def main(arguments: "list[str]") -> None:
     folders = json.loads(packages)
     sys.path[-2:] = folders["installed"]
     sys.meta_path.append(_oracle_worker._Edited(folders["edited"]))
-    torch, _module = importlib.import_module("torch"), shared
+    torch, _module = shared.import_torch(), shared
     _module.on_cpu()
     os.write(reply_fd, READY)
     with open(request_fd, "rb") as requests, open(reply_fd, "wb") as replies:

@@ -117,7 +117,7 @@ def _signs_of_evidence(evidence: Evidence) -> set[str]:
     mix = evidence.instructions
     shown = {
         "spills": bool(evidence.spill_bytes),
-        "many_operators": (evidence.launches or 0) > _MOST_OPERATORS,
+        "many_operators": _steps(evidence) > _MOST_OPERATORS,
         "low_occupancy": min(occupancies) < _LOW_OCCUPANCY,
         "uncoalesced": any((case.used_bytes or 1.0) < _LOW_USE for case in emulated),
         "bank_conflicts": any((case.bank_conflicts or 1.0) > _CONFLICTS for case in emulated),
@@ -125,6 +125,14 @@ def _signs_of_evidence(evidence: Evidence) -> set[str]:
         "scalar": "vector" in mix and mix["vector"] < _FEW_VECTORS * mix.get("total", 0),
     }
     return {sign for sign, is_shown in shown.items() if is_shown}
+
+
+def _steps(evidence: Evidence) -> int:
+    """The launches of a call and the operators of PyTorch beside them, as far as known."""
+    rehearsal = evidence.rehearsal
+    noted = sum(launch.count for launch in rehearsal.launches) if rehearsal else 0
+    left = rehearsal.operators.left.values() if rehearsal and rehearsal.operators else ()
+    return max(evidence.launches or 0, noted) + sum(left)
 
 
 def form(language: str, kind: str) -> str:

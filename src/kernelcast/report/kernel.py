@@ -8,10 +8,11 @@ from typing import Any
 from rich.table import Table
 
 from kernelcast.events import Decided, Forecasted, Inspected, Measured, Proposed
+from kernelcast.llm import rehearsal_text
 from kernelcast.report.console import parameters_text
 from kernelcast.report.tables import listing
 from kernelcast.run import Run
-from kernelcast.types import Decision, Emulated, Evidence, Forecast, Kernel
+from kernelcast.types import Decision, Emulated, Evidence, Forecast, Kernel, Rehearsal
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,11 @@ class KernelRecord:
             parent = f"from kernel {self.proposed.parent_id[:8]} by {self.proposed.proposer}"
             idea = self.proposed.claim.idea
             rows.append(("proposed", f"{parent}: {idea}" if idea else parent))
-        if self.evidence is not None:
+        if self.evidence is not None and self.evidence.rehearsal is not None:
+            rows.append(("rehearsed", _rehearsal_text(self.evidence.rehearsal)))
+        elif self.evidence is not None:
             rows.append(("compiled", _evidence_text(self.evidence)))
+        if self.evidence is not None:
             rows += [("emulated", _emulated_text(estimate)) for estimate in self.evidence.emulated]
         if self.forecast is not None:
             rows.append(("forecast", _forecast_text(self.forecast)))
@@ -136,6 +140,12 @@ def _evidence_text(evidence: Evidence) -> str:
     }
     known = ", ".join(f"{value} {name}" for name, value in counted.items() if value is not None)
     return f"yes, by {evidence.toolchain}: {known}" if known else f"yes, by {evidence.toolchain}"
+
+
+def _rehearsal_text(rehearsal: Rehearsal) -> str:
+    why = rehearsal.failure.message if rehearsal.failure else rehearsal.undecided
+    text = f"the device is not here; it {rehearsal_text(rehearsal)}"
+    return f"{text}\n{why}" if why else text
 
 
 def _emulated_text(estimate: Emulated) -> str:
