@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kernelcast.backends._arena import shared_memory
+from kernelcast.backends._patience import Patience
 from kernelcast.backends._sandbox import Confined, Grant, Sandbox
 
 
@@ -66,7 +68,21 @@ class Line:
             return os.read(self.reply_fd, most)
         return b""
 
+    def received(self, process: Confined, limit_s: float, most: int) -> bytes:
+        """The reply that comes within a limit; nothing if there is none or the process ended."""
+        ready = self.poll.poll(math.ceil(limit_s * 1e3))
+        if not ready and limit_s > 0.0:
+            ready = Patience(process.pid, limit_s).wait(self.poll)
+        return self.read(ready, most)
+
     def close(self) -> None:
         """Close this program's ends; the memory goes with the last view of it."""
         while self._open_fds:
             os.close(self._open_fds.pop())
+
+
+def hang_up(process: Confined, line: Line, owner: int) -> None:
+    """Close the line, and end its process if this program has started it."""
+    if os.getpid() == owner:
+        process.end()
+    line.close()

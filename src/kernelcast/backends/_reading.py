@@ -8,7 +8,6 @@ What fails for want of a GPU, of a package or of a file says nothing of the modu
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 import time
@@ -23,12 +22,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kernelcast.backends._calls import NUMPY, case_calls
 from kernelcast.backends._extension_text import Extension
 from kernelcast.backends._inputs import array_bytes
-from kernelcast.backends._line import Line
+from kernelcast.backends._line import Line, hang_up
 from kernelcast.backends._oracle import _environment
 from kernelcast.backends._packages import Packages, require_readable_by_all
-from kernelcast.backends._patience import Patience
 from kernelcast.backends._reading_worker import CONFINED, MOST_BYTES, READY
 from kernelcast.backends._sandbox import Confined, Grant, Sandbox, death
+from kernelcast.backends._torch_child import plain
 from kernelcast.canonical._vocabulary import vocabulary
 from kernelcast.errors import SetupError
 from kernelcast.types import Case, Failure, FailureKind, Operators, Problem, Rehearsal
@@ -163,7 +162,7 @@ class Reader:
             _environment() | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
         )
         self._line, self._process = line, process
-        self._finalizer = weakref.finalize(self, _close, process, line, os.getpid())
+        self._finalizer = weakref.finalize(self, hang_up, process, line, os.getpid())
         for expected, broken in (
             (CONFINED, "the sandbox did not come into force"),
             (READY, "PyTorch does not load in the sandbox"),
@@ -188,16 +187,7 @@ class Reader:
     def _chunk(self, limit_s: float, most: int) -> bytes:
         assert self._line is not None
         assert self._process is not None
-        ready = self._line.poll.poll(math.ceil(limit_s * 1e3))
-        if not ready and limit_s > 0.0:
-            ready = Patience(self._process.pid, limit_s).wait(self._line.poll)
-        return self._line.read(ready, most)
-
-
-def _close(process: Confined, line: Line, owner: int) -> None:
-    if os.getpid() == owner:
-        process.end()
-    line.close()
+        return self._line.received(self._process, limit_s, most)
 
 
 def _job(problem: Problem, source: str) -> dict[str, Any]:
@@ -265,12 +255,7 @@ def _raised(error: _Raised, stage: str) -> tuple[Failure | None, str]:
 
 
 def _failure(kind: FailureKind, message: str) -> Failure:
-    return Failure(kind=kind, message=_plain(message)[:_MOST_TEXT])
-
-
-def _plain(text: str) -> str:
-    """Text without anything that a terminal would obey."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
+    return Failure(kind=kind, message=plain(message)[:_MOST_TEXT])
 
 
 def _extension(told: Mapping[str, Any]) -> Extension | None:
@@ -300,7 +285,7 @@ def _operators(told: Mapping[str, Any] | None) -> Operators | None:
         counted: Counter[str] = Counter()
         for name, count in [*dict(told[key]).items()][:_MOST_NAMES]:
             known = key == "own" or name in names
-            counted[_plain(str(name))[:_LONGEST_NAME] if known else "other"] += abs(int(count))
+            counted[plain(str(name))[:_LONGEST_NAME] if known else "other"] += abs(int(count))
         return {name: min(count, _MOST_COUNT) for name, count in counted.items()}
 
     def moved(key: str) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 import weakref
@@ -15,10 +14,9 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kernelcast.backends._line import Line
+from kernelcast.backends._line import Line, hang_up
 from kernelcast.backends._oracle import _environment, _printable
 from kernelcast.backends._packages import Packages, require_readable_by_all
-from kernelcast.backends._patience import Patience
 from kernelcast.backends._sandbox import Confined, Grant, Sandbox, death, interpreter_trees
 from kernelcast.errors import ProblemError, SetupError
 from kernelcast.porting._probe_worker import CONFINED, READY
@@ -206,7 +204,7 @@ class Probe:
             _environment(),
         )
         self._line, self._process, self._rest = line, process, b""
-        self._finalizer = weakref.finalize(self, _end, process, line, os.getpid())
+        self._finalizer = weakref.finalize(self, hang_up, process, line, os.getpid())
         for expected, broken in (
             (CONFINED, "the sandbox did not come into force"),
             (READY, "PyTorch does not load in the sandbox"),
@@ -246,16 +244,7 @@ class Probe:
         """What the process has written; nothing if it ended, or gave no word within the limit."""
         assert self._line is not None
         assert self._process is not None
-        ready = self._line.poll.poll(math.ceil(limit_s * 1e3))
-        if not ready and limit_s > 0.0:
-            ready = Patience(self._process.pid, limit_s).wait(self._line.poll)
-        return self._line.read(ready, most)
-
-
-def _end(process: Confined, line: Line, owner: int) -> None:
-    if os.getpid() == owner:
-        process.end()
-    line.close()
+        return self._line.received(self._process, limit_s, most)
 
 
 def _fate(status: int) -> str:
