@@ -71,6 +71,7 @@ def backend() -> Iterator[TorchBackend]:
     backend.close()
 
 
+@pytest.mark.full
 def test_a_right_module_passes_and_its_launches_are_known(backend: TorchBackend) -> None:
     problem = make_problem(
         SCALED,

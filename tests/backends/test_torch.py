@@ -382,21 +382,16 @@ def test_the_toolchain_says_what_a_time_depends_on(backend: TorchBackend) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["01_cpp_fused", "06_missing_import", "11_subtracts_in_place"])
+@pytest.mark.parametrize("name", ["06_missing_import", "11_subtracts_in_place"])
 def test_an_answer_to_a_kernelbench_problem_is_judged_rightly(
     backend: TorchBackend, name: str
 ) -> None:
-    """The first is built by a C++ compiler, and loaded in a process that has none."""
     row_norm = load_problem(MODULES / "imported" / "row_norm")
     source = (MODULES / "answers" / "row_norm" / f"{name}.py").read_text()
     measurement = backend.measure(row_norm, kernel(source), seed=1)
     (expected,) = (line for line in source.splitlines() if line.startswith("# expect:"))
     said = "ok" if measurement.failure is None else measurement.failure.kind
     assert said in expected, measurement.failure
-    if name.startswith("01"):
-        evidence = backend.inspect(row_norm, kernel(source))
-        assert evidence.instructions["vector"] > 0
-        assert evidence.code_bytes > 0
 
 
 COMPILED = """
@@ -407,6 +402,7 @@ def fused(x, weight, bias):
 class ModelNew"""
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_module_that_torch_compiles_is_timed(backend: TorchBackend, problem: Problem) -> None:
     source = with_forward(problem, "return fused(x, self.weight, self.bias)").source

@@ -19,7 +19,7 @@ from kernelcast.types import Problem
 
 MODULES = Path(__file__).parents[1] / "modules"
 FILES = sorted((MODULES / "problems").glob("*.py"))
-FAST = ("convolution", "rnn_step")  # a confined PyTorch takes more than two seconds to start
+FEW = ("convolution", "rnn_step")  # a confined PyTorch takes more than two seconds to start
 
 pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
@@ -71,7 +71,10 @@ def file_of(
 
 @pytest.mark.parametrize(
     "file",
-    [pytest.param(f, marks=() if f.stem in FAST else pytest.mark.slow) for f in FILES],
+    [
+        pytest.param(f, marks=() if f.stem in FEW else (pytest.mark.slow, pytest.mark.full))
+        for f in FILES
+    ],
     ids=lambda file: str(file.stem),
 )
 def test_each_module_is_imported_as_the_stored_folder_says(

@@ -308,6 +308,7 @@ def test_the_example_in_opencl_is_measured() -> None:
     reason="needs PyTorch, bubblewrap and a kernel with Landlock",
 )
 def test_the_example_of_a_module_in_cpp_is_built_and_measured() -> None:
+    """A compiler builds it, and a process that has none loads it."""
     (source,) = examples("torch", "cpu")
     seed = MODEL.replace("Model(", "ModelNew(")
     arrays = norm_problem("torch", seed).arguments
@@ -322,8 +323,11 @@ def test_the_example_of_a_module_in_cpp_is_built_and_measured() -> None:
     )
     backend = TorchBackend()
     outcome = backend.measure(problem, as_kernel(source, "torch"), 1)
+    built = backend.inspect(problem, as_kernel(source, "torch"))
     backend.close()
     assert outcome.timing is not None, outcome.failure
+    assert built.instructions["vector"] > 0
+    assert built.code_bytes > 0
 
 
 def test_the_examples_of_modules_for_a_gpu_compile_and_interpret(tmp_path: Path) -> None:

@@ -360,6 +360,7 @@ def test_it_keeps_the_contract_and_its_quote() -> None:
     assert 0 < usage.usd <= quote[Resource.PROPOSAL_USD]
 
 
+@pytest.mark.full
 def test_a_real_model_is_asked_and_whatever_it_says_is_a_value(small_model: str) -> None:
     options: dict[str, Any] = {"model": "SmolLM2-135M", "timeout_s": 1800}
     part = LlmProposer(base_url=small_model, max_output_tokens=40, **options)
