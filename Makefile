@@ -16,8 +16,8 @@ fast:
 coverage:
 	OMP_NUM_THREADS=1 pytest -q -n 2 --dist worksteal --cov --cov-report=term
 
-# Every bench in full, each figure against its bar: hours. `python bench/measure.py --only NAME` runs one.
-# The tests that the gate leaves out come first.
+# The tests that the gate leaves out, then every bench in full, each figure against its bar: hours.
+# `python bench/measure.py --only NAME` runs one bench.
 measure:
 	OMP_NUM_THREADS=1 pytest -q -n 2 --dist worksteal -m full
 	python bench/measure.py

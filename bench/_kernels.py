@@ -108,7 +108,7 @@ def few_attacks() -> list[Sample]:
     """
     by_row: dict[int, dict[Language, Sample]] = {}
     for sample in _compiled(attacks()):
-        by_row.setdefault(sample.row, {})[sample.language] = sample
+        by_row.setdefault(sample.row, {}).setdefault(sample.language, sample)
     chosen: list[Sample] = []
     for _, samples in sorted(by_row.items(), key=lambda item: len(item[1])):
         count = Counter(sample.language for sample in chosen)
@@ -117,9 +117,9 @@ def few_attacks() -> list[Sample]:
 
 
 def few_honest() -> list[Sample]:
-    """Ten honest kernels, of all languages but modules."""
+    """Six honest kernels, of all languages but modules."""
     known = sorted(_compiled(honest()), key=lambda sample: sample.language)
-    return [known[index * (len(known) - 1) // 9] for index in range(10)]
+    return [known[index * (len(known) - 1) // 5] for index in range(6)]
 
 
 def few_modules() -> list[Sample]:

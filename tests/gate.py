@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -23,6 +25,17 @@ SECOND_TRY = "tried twice, for the machine was starved"
 
 NEIGHBOURS = 5
 """Slow tests in a row that one worker is given: they share a backend, or a measured seed kernel."""
+
+
+def gate_runs(count: int, parameters: Iterable[Any]) -> list[Any]:
+    """Parameters of which the gate runs so many, and `make measure` the others."""
+    return [
+        pytest.param(
+            *(parameter if isinstance(parameter, tuple) else (parameter,)),
+            marks=() if number < count else pytest.mark.full,
+        )
+        for number, parameter in enumerate(parameters)
+    ]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -164,7 +164,7 @@ def test_the_few_are_of_every_row_and_of_all_languages() -> None:
     languages = Counter(sample.language for sample in few)
     assert min(languages[language] for language in ("cpp", "triton", "opencl")) >= 6
     honest = _kernels.few_honest()
-    assert len(honest) == 10
+    assert len(honest) == 6
     assert {each.language for each in honest} == {"cpp", "triton", "opencl"}
     modules = _kernels.few_modules()
     assert {each.language for each in modules} == {"torch"}

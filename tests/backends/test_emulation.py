@@ -14,6 +14,7 @@ from kernelcast.errors import SetupError
 from kernelcast.problems import bundled_problems, load_problem
 from kernelcast.types import FailureKind, Problem
 from tests.backends.gpu_problems import edited, gpu_kernel, gpu_problem, need_nvcc
+from tests.gate import gate_runs
 
 RIGHT = ("half_matmul", "histogram", "layernorm", "matmul", "softmax", "spill", "transpose")
 CRASH, WRONG = FailureKind.CRASH, FailureKind.WRONG_RESULT
@@ -52,7 +53,7 @@ def test_a_right_kernel_has_no_fault(backend: CudaBackend, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", bundled_problems("cpp"))
+@pytest.mark.parametrize("name", gate_runs(2, bundled_problems("cpp")))
 def test_the_seed_of_a_bundled_problem_has_no_fault(backend: CudaBackend, name: str) -> None:
     problem = load_problem(name, language="cuda")
     assert backend.verify(problem, gpu_kernel(problem.seed_source, "cuda"), seed=1) is None

@@ -489,6 +489,7 @@ def test_it_keeps_the_contract_and_its_quote() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_real_model_forecasts_a_pair(small_model: str) -> None:
     forecaster = LlmForecaster(
         base_url=small_model,
@@ -517,6 +518,7 @@ def test_a_real_model_forecasts_a_pair(small_model: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_real_model_answers_by_one_letter(small_model: str) -> None:
     """For both orders of the pair; `test_llm_search` asks the model directly."""
     options: dict[str, Any] = {"model": "SmolLM2-135M", "timeout_s": 1800}

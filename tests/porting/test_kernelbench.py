@@ -16,6 +16,7 @@ from kernelcast.porting import Imported, import_kernelbench
 from kernelcast.problems import load_problem
 from kernelcast.structure import nested
 from kernelcast.types import Problem
+from tests.gate import gate_runs
 
 MODULES = Path(__file__).parents[1] / "modules"
 FILES = sorted((MODULES / "problems").glob("*.py"))
@@ -265,23 +266,26 @@ def test_files_of_another_kind_are_refused_unread(
     assert reason in imported(source, tmp_path, sandbox).refused
 
 
+REFUSED = [
+    (file_of("return [torch.rand(n)]", "return torch.dropout(x, 0.5, True)"), "random"),
+    (file_of("return [torch.rand(n, dtype=torch.complex64)]"), "complex64"),
+    (file_of("torch.manual_seed(1)\nreturn [torch.rand(n) * 2]"), "the same inputs each time"),
+    (file_of("return [torch.rand(n)]", "raise ValueError('no\x1b[2J luck')"), "no [2J luck"),
+    (file_of("return [torch.rand(n)]", "import os\nos._exit(3)"), "ended with status 3"),
+    (file_of("return [torch.nn.Linear(n, n)]"), "argument 1 is a Linear"),
+    (file_of("return torch.rand(n)"), "returns no list"),
+    (file_of("return [torch.rand(n)]", "return 3"), "returns no tensor"),
+    (file_of("return [3]", "return torch.ones(n)"), "no argument is a tensor"),
+    (file_of("return [torch.rand(n)]", "return x.add_(1)"), "that it also reads"),
+    (file_of("return [torch.rand(n)]", "y = x.clone()\nx.add_(1)\nreturn y"), "also reads"),
+    (file_of("return [torch.rand(n)]", numbers="n = 8\nopen('/etc/passwd')"), "not load"),
+]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "reason"),
-    [
-        (file_of("return [torch.rand(n)]", "return torch.dropout(x, 0.5, True)"), "random"),
-        (file_of("return [torch.rand(n, dtype=torch.complex64)]"), "complex64"),
-        (file_of("return [torch.nn.Linear(n, n)]"), "argument 1 is a Linear"),
-        (file_of("torch.manual_seed(1)\nreturn [torch.rand(n) * 2]"), "the same inputs each time"),
-        (file_of("return torch.rand(n)"), "returns no list"),
-        (file_of("return [torch.rand(n)]", "return 3"), "returns no tensor"),
-        (file_of("return [3]", "return torch.ones(n)"), "no argument is a tensor"),
-        (file_of("return [torch.rand(n)]", "return x.add_(1)"), "that it also reads"),
-        (file_of("return [torch.rand(n)]", "y = x.clone()\nx.add_(1)\nreturn y"), "also reads"),
-        (file_of("return [torch.rand(n)]", "raise ValueError('no\x1b[2J luck')"), "no [2J luck"),
-        (file_of("return [torch.rand(n)]", "import os\nos._exit(3)"), "ended with status 3"),
-        (file_of("return [torch.rand(n)]", numbers="n = 8\nopen('/etc/passwd')"), "not load"),
-    ],
+    gate_runs(5, REFUSED),
 )
 def test_what_cannot_be_expressed_is_refused_in_a_sentence(
     source: str, reason: str, tmp_path: Path, sandbox: Sandbox

@@ -22,6 +22,7 @@ from kernelcast.problems import load_problem
 from kernelcast.search import Search
 from kernelcast.store import Store
 from kernelcast.types import Problem
+from tests.gate import gate_runs
 from tests.model_server import Reply, ScriptedServer
 
 TASKS = Path(__file__).parents[1] / "modules" / "gpumode"
@@ -168,7 +169,7 @@ LARGEST = 1 << 10
     shutil.which("bwrap") is None or landlock_abi() == 0,
     reason="needs bubblewrap (apt-get install bubblewrap) and a kernel with Landlock",
 )
-@pytest.mark.parametrize("name", ["gated_layer", pytest.param("grayscale", marks=pytest.mark.full)])
+@pytest.mark.parametrize("name", gate_runs(1, ["gated_layer", "grayscale"]))
 def test_a_task_goes_through_import_search_and_submission(name: str, tmp_path: Path) -> None:
     """The file that comes out passes the task's own check, and a wrong kernel does not."""
     pytest.importorskip("torch", reason="needs PyTorch: pip install torch")

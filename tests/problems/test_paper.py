@@ -26,6 +26,7 @@ from kernelcast.canonical import as_kernel
 from kernelcast.dtypes import dtype_of
 from kernelcast.problems import bundled_problems, load_problem
 from kernelcast.types import Case, Failure, FailureKind, Problem
+from tests.gate import gate_runs
 
 torch: Any = pytest.importorskip(
     "torch", reason="PyTorch is not installed: pip install 'kernelcast[torch]'"
@@ -36,10 +37,6 @@ MODULES = Path(__file__).parents[1] / "modules" / "paper"
 FILES = sorted(MODULES.glob("*/*.py"))
 WEIGHTS_SEED = 7
 HIDDEN = 6
-MEASURED = [
-    "fp8_quant",
-    *(pytest.param(name, marks=pytest.mark.full) for name in NAMES if name != "fp8_quant"),
-]
 
 Array = NDArray[Any]
 
@@ -244,7 +241,7 @@ def backend() -> Iterator[TorchBackend]:
     shutil.which("bwrap") is None or landlock_abi() == 0,
     reason="needs bubblewrap (apt-get install bubblewrap) and a kernel with Landlock",
 )
-@pytest.mark.parametrize("name", MEASURED)
+@pytest.mark.parametrize("name", gate_runs(1, sorted(NAMES, key=lambda name: name != "fp8_quant")))
 def test_a_right_module_is_measured_against_the_seed(backend: TorchBackend, name: str) -> None:
     """The seed is measured first; one wrong module shows that the verdict is not `ok` for all."""
     problem = load_problem(name)
