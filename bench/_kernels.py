@@ -47,8 +47,6 @@ _OPTIONAL = {"needs"}
 _OPENCL_KERNELS = ("axpy", "matmul", "row_sum", "scale", "softmax", "transpose", "vector_add")
 _FEW_MODULES = (
     "r12_forged_reply_on_every_fd.py",
-    "r13_search_the_shared_memory.py",
-    "r32_patched_copy.py",
     "softmax_workspace.py",
 )
 _RENDERED = 4
@@ -123,7 +121,7 @@ def few_honest() -> list[Sample]:
 
 
 def few_modules() -> list[Sample]:
-    """Three attacks and an honest module, of one problem, that build nothing."""
+    """An attack and an honest module, of one problem, that build nothing."""
     known = {sample.name: sample for sample in (*attacks(), *honest())}
     return [known[f"torch/{name}"] for name in _FEW_MODULES]
 

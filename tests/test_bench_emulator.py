@@ -10,7 +10,7 @@ import pytest
 
 from tests.backends.gpu_problems import need_nvcc
 from tests.emulator.test_model import WORK
-from tests.gate import DATA
+from tests.gate import DATA, gate_runs
 
 pytest.importorskip("pyarrow", reason="needs the extra: pip install 'kernelcast[data]'")
 
@@ -27,7 +27,7 @@ needs_data = pytest.mark.skipif(
 
 @needs_data
 @pytest.mark.slow
-@pytest.mark.parametrize("group", ["gemm_A100", "pnpoly"])
+@pytest.mark.parametrize("group", gate_runs(1, ["gemm_A100", "pnpoly"]))
 def test_a_recorded_configuration_is_compiled_and_counted(group: str) -> None:
     need_nvcc()
     (key,) = emulator.chosen(group, 1)

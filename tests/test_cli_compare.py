@@ -101,6 +101,7 @@ def test_a_comparison_is_told_drawn_and_not_run_twice(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_real_comparison_on_this_machine() -> None:
     assert invoke("init", "mine").exit_code == 0
     command = ("compare", "mine", "--vary", "strategy=greedy,puct", "--policy", "measure_all")

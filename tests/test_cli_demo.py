@@ -111,6 +111,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_runs(tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.measures
 def test_the_facts_of_both_acts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`test_first_ten_minutes` looks at its text."""

@@ -14,7 +14,7 @@ from kernelcast.types import Move
 from tests.recorded_edits import PROBLEMS, Edit, Quality, edits_of
 
 ALL = [edit for problem in PROBLEMS for edit in edits_of(problem).values()]
-EVERY = 24
+EVERY = 48
 
 
 def test_there_are_many_of_all_kinds() -> None:
@@ -36,7 +36,7 @@ def test_an_answer_is_one_that_a_model_may_give(edit: Edit) -> None:
 @pytest.mark.slow
 @pytest.mark.measures
 def test_what_fails_fails_as_stated_and_the_rest_runs() -> None:
-    """Of every twenty-fourth; speeds are not held to, for they depend on the machine."""
+    """Of every forty-eighth; speeds are not held to, for they depend on the machine."""
     wrong = []
     backend = CppBackend()
     for edit in ALL[::EVERY]:

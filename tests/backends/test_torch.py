@@ -34,6 +34,7 @@ from kernelcast.types import (
     Problem,
     Tolerance,
 )
+from tests.gate import gate_runs
 
 from .gpu_problems import need_gpu
 
@@ -278,22 +279,29 @@ WRONG = FailureKind.WRONG_RESULT
 
 @pytest.mark.parametrize(
     ("body", "kind", "words"),
-    [
-        ("return x * self.weight, x.sum(dim=1)", WRONG, "elements are wrong"),
-        (
-            dedent(FORWARD).replace("y, x.sum(dim=1)", "y, x.double().sum(dim=1)"),
-            WRONG,
-            "total is tor",
-        ),
-        ("return x[:1], x.sum(dim=1)", WRONG, "y has shape (1, 512), not ("),
-        ("return x", WRONG, "the result is a Tensor, not a sequence of 2"),
-        ("return x.relu_() + self.bias, x.sum(dim=1)", FailureKind.CHEATING, "changed its input x"),
-        (RAISING, FailureKind.CRASH, "line 15, in forward: raise KeyboardInterrupt"),
-        # A status of the worker's own, which says that there is no GPU.
-        ("os._exit(4)", FailureKind.CRASH, "exited with status 4"),
-        (f"{ONCE_MEASURED}time.sleep(10_000)", FailureKind.TIMEOUT, "no answer within"),
-    ],
-    ids=["value", "dtype", "shape", "count", "input", "raises", "exits", "hangs"],
+    gate_runs(
+        4,
+        [
+            ("return x[:1], x.sum(dim=1)", WRONG, "y has shape (1, 512), not ("),
+            (
+                "return x.relu_() + self.bias, x.sum(dim=1)",
+                FailureKind.CHEATING,
+                "changed its input x",
+            ),
+            (RAISING, FailureKind.CRASH, "line 15, in forward: raise KeyboardInterrupt"),
+            # A status of the worker's own, which says that there is no GPU.
+            ("os._exit(4)", FailureKind.CRASH, "exited with status 4"),
+            ("return x * self.weight, x.sum(dim=1)", WRONG, "elements are wrong"),
+            (
+                dedent(FORWARD).replace("y, x.sum(dim=1)", "y, x.double().sum(dim=1)"),
+                WRONG,
+                "total is tor",
+            ),
+            ("return x", WRONG, "the result is a Tensor, not a sequence of 2"),
+            (f"{ONCE_MEASURED}time.sleep(10_000)", FailureKind.TIMEOUT, "no answer within"),
+        ],
+    ),
+    ids=["shape", "input", "raises", "exits", "value", "dtype", "count", "hangs"],
 )
 def test_failures_are_values(
     backend: TorchBackend, problem: Problem, body: str, kind: FailureKind, words: str

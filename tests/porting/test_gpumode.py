@@ -125,6 +125,7 @@ def test_own_checks_keys_without_effect_and_defaults(tmp_path: Path, sandbox: Sa
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_full_times_every_benchmark(tmp_path: Path, sandbox: Sandbox) -> None:
     one = imported(TASKS / "grayscale", tmp_path, sandbox, full=True)
     assert one.folder is not None, one.refused
