@@ -13,7 +13,7 @@ is accepted too. An attack that is rejected for another
 reason than its header says, or that breaks the set-up, counts as `wrong_reason`. A kernel that is
 turned away because it was late, or because the reference was, is judged a second time: the machine
 may have been starved.
---quick runs one C++ attack for each row of the catalogue, and ten honest kernels. What went wrong
+--quick runs one C++ attack for each row of the catalogue, and six honest kernels. What went wrong
 is printed as a table; on the last line JSON.
 """
 
