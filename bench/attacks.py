@@ -64,7 +64,7 @@ class Verdict:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run both collections; fail if anything was accepted or rejected that should not be."""
-    parser = bench_parser(__doc__, quick="one C++ attack a row, ten honest kernels")
+    parser = bench_parser(__doc__, quick="one C++ attack a row, six honest kernels")
     parser.add_argument("--only", default="", help="only kernels with this text in their name")
     options = parser.parse_args(arguments)
     started = time.monotonic()
