@@ -46,8 +46,8 @@ _KEYS = {
 _OPTIONAL = {"needs"}
 _OPENCL_KERNELS = ("axpy", "matmul", "row_sum", "scale", "softmax", "transpose", "vector_add")
 _FEW_MODULES = (
-    "r12_forged_reply_on_every_fd.py",
-    "softmax_workspace.py",
+    "r14_patched_comparison.py",
+    "epilogue_registered_op.py",
 )
 _RENDERED = 4
 _RENDERING_SEED = 20240531

@@ -294,6 +294,11 @@ def test_a_sealed_kernel_may_use_threads_and_dies_of_all_else(
 
 # ------------------------------------------------------------------------ Python that is sealed
 
+_INTERPRETERS: list[tuple[_seccomp.Profile, _seccomp.Sealing]] = [
+    ("measure", "interprets"),
+    ("compile", "interprets"),
+    ("compile", "asks"),
+]
 INTERPRETER = """
 import errno, json, mmap, os, socket, threading
 
@@ -301,9 +306,13 @@ def main(arguments):
     import _confine, _worker
     policy = _confine.decode(arguments[0])
     attempts, *numbers = _confine.confined(arguments)
+    listener = _confine.listen(policy, int(numbers[-1]))
     service = _worker.Service(numbers)
     service.wait()
-    _confine.seal(policy, service.reply_fd)
+    if listener is None:
+        _confine.seal(policy, service.reply_fd)
+    else:
+        os.close(listener)
 
     def tried(text):
         try:
@@ -314,8 +323,10 @@ def main(arguments):
             return repr(error)
         return "done"
 
+    before = tried("os.pipe()")
+
     def answer(*_):
-        done = json.dumps({text: tried(text) for text in json.loads(attempts)})
+        done = json.dumps({"": before, **{text: tried(text) for text in json.loads(attempts)}})
         note = done.encode() + b"\\0"
         service.memory[-NOTE_BYTES : len(service.memory) - NOTE_BYTES + len(note)] = note
         return 0
@@ -354,20 +365,25 @@ MAY_NOT = {
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["the seal alone", "the whole sandbox"])
-@pytest.mark.parametrize("profile", ["measure", "compile"])
+@pytest.mark.parametrize(("profile", "sealing"), _INTERPRETERS)
 def test_a_sealed_interpreter_reads_and_makes_code_and_is_refused_all_else(
-    whole: Sandbox, tmp_path: Path, profile: _seccomp.Profile, alone: bool
+    whole: Sandbox,
+    tmp_path: Path,
+    profile: _seccomp.Profile,
+    sealing: _seccomp.Sealing,
+    alone: bool,
 ) -> None:
-    """The process lives on: Python modules try things."""
+    """The process lives on: Python modules try things. If it asks, it may until it is loaded."""
     (tmp_path / "package").mkdir()
     script = tmp_path / "package" / "interpreter.py"
     script.write_text(INTERPRETER.replace("NOTE_BYTES", str(NOTE_BYTES)))
     sandbox = replace(whole, mechanisms=frozenset({"seccomp.seal"})) if alone else whole
+    asks = sealing == "asks"
     child = Child(
         sandbox,
         f"{script.with_suffix('')}.main",
         [json.dumps([*MAY, *MAY_NOT])],
-        Grant(profile, (script.parent,), interprets=True),
+        Grant(profile, (script.parent,), interprets=True, asks=asks),
         tmp_path,
         words=3 + 2 + 2,
         arena=attempt(0),
@@ -382,9 +398,10 @@ def test_a_sealed_interpreter_reads_and_makes_code_and_is_refused_all_else(
             assert {text: said[text] for text in MAY} == dict.fromkeys(MAY, "done")
             refused = {text: said[text] for text in MAY_NOT}
             if alone:
-                assert refused == MAY_NOT
+                assert refused == (dict.fromkeys(MAY_NOT, "ENOSYS") if asks else MAY_NOT)
             else:  # another mechanism may have refused it first
-                assert set(refused.values()) <= {"EACCES", "EPERM", "EROFS"}
+                assert set(refused.values()) <= {"EACCES", "EPERM", "EROFS", "ENOSYS"}
+            assert said[""] == ("done" if asks else "EPERM")
         assert child.inspect() is None
         child.makes_code = False
         failure = child.inspect()
@@ -520,7 +537,7 @@ def run_filter(program: bytes, arch: int, number: int, first: int = 0, third: in
         at += 1
 
 
-ALLOW, KILL = 0x7FFF0000, 0x80000000
+ALLOW, KILL, ASK = 0x7FFF0000, 0x80000000, 0x7FC00000
 
 
 @pytest.mark.parametrize(
@@ -625,18 +642,14 @@ def test_the_seal_of_an_interpreter_on_both_machines(
     getdents64: int,
     pipe2: int,
 ) -> None:
-    """It refuses, and does not kill."""
+    """It refuses, and does not kill. If the process may compile, it asks."""
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    filters = [
-        _seccomp.sealing_filter(frozenset({"seccomp.seal"}), profile, "interprets")
-        for profile in ("measure", "compile")
-    ]
-    assert filters[0] == filters[1]
-    program, blanks = filters[0]
-    filled = bytearray(program)
-    for blank in blanks:
-        struct.pack_into("<I", filled, 8 * blank + 4, 9)
-    seal = bytes(filled)
+    mechanisms = frozenset({"seccomp.seal"})
+    seal, compiling, asking = (
+        _confine.filled(*_seccomp.sealing_filter(mechanisms, profile, sealing), 9)
+        for profile, sealing in _INTERPRETERS
+    )
+    assert seal == compiling
     thread, process = 0x3D0F00, 17
     looks = [os.O_RDONLY, os.O_RDONLY | os.O_CLOEXEC, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK]
     writes = [
@@ -653,7 +666,13 @@ def test_the_seal_of_an_interpreter_on_both_machines(
     assert {run_filter(seal, arch, openat, 0, flags) for flags in writes} == {
         0x50000 | errno.EACCES
     }
-    assert run_filter(seal, arch ^ 1, openat, 0, 0) == KILL
+    asked = [*refused, *((openat, 0, flags) for flags in writes)]
+    assert [run_filter(asking, arch, *call) for call in allowed] == [ALLOW] * len(allowed)
+    assert {run_filter(asking, arch, *call) for call in asked} == {ASK}
+    # A listener of its own would be asked in place of the parent.
+    assert run_filter(asking, arch, _seccomp.call_number(), 1, 8) == 0x50000 | errno.EPERM
+    for program in (seal, asking):
+        assert run_filter(program, arch ^ 1, openat, 0, 0) == KILL
 
 
 def test_a_policy_survives_the_command_line(whole: Sandbox) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelcast.backends import _child, _seal
+from kernelcast.backends import _child, _confine, _seal, _seccomp
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._library import LibraryChild
 from kernelcast.backends._proof import detect_sandbox
@@ -148,6 +149,108 @@ def test_memory_that_is_writable_and_executable_is_found() -> None:
             verdicts.append(_seal.broken_seal(process.pid, -1))
             process.communicate(b"\n")
     assert verdicts == [None, "it has memory that is both writable and executable"]
+
+
+# ---------------------------------------------------------------------- a seal that asks the parent
+
+ASKING = """
+import ctypes, errno, os, sys
+folder, policy, made = sys.argv[1:]
+sys.path.insert(0, folder)
+import _confine
+libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl(38, 1, 0, 0, 0)  # no new privileges
+def answer():
+    try:
+        os.mkdir(made)
+        os.rmdir(made)
+        said = b"y"
+    except OSError as error:
+        said = b"n" if error.errno == errno.ENOSYS else b"?"
+    os.write(1, said)
+listener = _confine.listen(_confine.decode(policy), 1)
+os.write(1, b"0")
+os.read(0, 1)
+os.close(listener)
+"""
+OF_ITS_OWN = """
+import struct
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+allow = struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000)
+if libc.prctl(22, 2, ctypes.byref(Program(1, allow)), 0, 0):
+    os._exit(1)
+try:
+    _confine.listen(_confine.decode(policy), 1)
+    os._exit(1)
+except PermissionError:
+    pass
+"""
+IN_ANOTHER_PROCESS = """
+if os.fork():
+    os.waitpid(-1, 0)
+    os._exit(0)
+"""
+IN_A_THREAD = """
+import threading
+thread = threading.Thread(target=lambda: (answer(), os.read(0, 1), answer(), os._exit(0)))
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "takes"),
+    [
+        pytest.param("", True, id="plain"),
+        pytest.param(OF_ITS_OWN, True, id="with a filter of its own"),
+        pytest.param(IN_ANOTHER_PROCESS, True, id="in another process"),
+        pytest.param(IN_A_THREAD, True, id="in a thread"),
+        pytest.param("", False, id="never listened"),
+    ],
+)
+def test_a_seal_that_asks_refuses_once_the_parent_does_not_listen(
+    tmp_path: Path, before: str, takes: bool
+) -> None:
+    sealing = _seccomp.sealing_filter(frozenset({"seccomp.seal"}), "compile", "asks")
+    policy = {"seal": sealing, "asks": True, "seccomp_number": _seccomp.call_number()}
+    code = f"{ASKING}{before}\nanswer()\nos.read(0, 1)\nanswer()\n"
+    folder = str(Path(_confine.__file__).parent)
+    arguments = [folder, _confine.encode(policy), str(tmp_path / "made")]
+    command = [sys.executable, "-c", code, *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        said = process.stdout.fileno()
+        poll = select.poll()
+        poll.register(said, select.POLLIN)
+
+        def heard() -> bytes:
+            while ready := poll.poll(60_000):
+                if listener is None or not listener.passed(ready):
+                    return os.read(said, 1)
+            return b""
+
+        listener = None
+        assert heard() == b"0"
+        listener = _seal.Listener.of(process.pid)
+        assert listener is not None
+        if takes:
+            poll.register(listener.fd, select.POLLIN)
+        else:
+            os.close(listener.fd)
+            listener = None
+        process.stdin.write(b"0")
+        process.stdin.flush()
+        first = heard()
+        if listener is not None:
+            poll.unregister(listener.fd)
+            os.close(listener.fd)
+            listener = None
+        process.stdin.write(b"0")
+        process.stdin.flush()
+        assert (first, heard()) == ((b"y" if takes else b"n"), b"n")
+        process.kill()
 
 
 # ------------------------------------------------------------------ processes that were left behind

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import secrets
+import select
 import signal
 import struct
 import time
@@ -22,7 +23,7 @@ from kernelcast.backends._arena import Arena
 from kernelcast.backends._line import Line
 from kernelcast.backends._patience import Patience, cpu_clock, innermost
 from kernelcast.backends._sandbox import LAST_BREATH_S, MOST_THREADS, Grant, Sandbox, death
-from kernelcast.backends._seal import broken_seal, count_filters
+from kernelcast.backends._seal import Listener, broken_seal, count_filters
 from kernelcast.backends._stub import MOST_WORDS, cpu_counter
 from kernelcast.backends._worker import CONFINED, LOAD_FAILED, LOADED
 from kernelcast.errors import ProblemError, SetupError
@@ -95,6 +96,8 @@ class Child:
         self.core = self.cores[0]  # where both children of a comparison wake up
         self._worker_pid: int | None = None
         self._filters = 0
+        self._asks = grant.asks
+        self._listener: Listener | None = None
         self._loaded = self._crowded = False
         self._tasks_fd = -1
         self._cpu_clock: int | None = None
@@ -166,6 +169,9 @@ class Child:
             return self._timeout(timeout_s) if self.alive else self._unconfined()
         self._worker_pid = innermost(self.pid)
         self._filters = count_filters(self._worker_pid)
+        if self._asks:
+            self._filters -= 1  # its seal is there already
+            self._listen(self._worker_pid)
         if self.on_cpu:
             try:
                 tasks_fd = os.open(f"/proc/{self._worker_pid}/task", os.O_RDONLY)
@@ -176,10 +182,24 @@ class Child:
                 os.write(self._line.request_fd, b"\0")
         if not self._heard(_LOADED, timeout_s):
             return self._timeout(timeout_s) if self.alive else self._obituary()
+        self._stop_listening()
         self._loaded = True
         self._cpu_clock = cpu_clock(self._worker_pid)
         self._cpu_seen_s = self._cpu_s()
         return self.inspect()
+
+    def _listen(self, pid: int) -> None:
+        """Let calls pass from now on, if the system allows it."""
+        if listener := Listener.of(pid):
+            self._listener = listener
+            self._line.poll.register(listener.fd, select.POLLIN)
+
+    def _stop_listening(self) -> None:
+        """Let no further call pass."""
+        if self._listener is not None:
+            self._line.poll.unregister(self._listener.fd)
+            os.close(self._listener.fd)
+            self._listener = None
 
     def _heard(self, expected: bytes, timeout_s: float) -> bool:
         """Wait for a message. False: it did not come in time, or the process is dead."""
@@ -190,6 +210,8 @@ class Child:
             ready = self._line.poll.poll(math.ceil(left_s * 1e3)) or self._wait_longer(timeout_s)
             if not ready:
                 return False
+            if self._listener is not None and self._listener.passed(ready):
+                continue
             more = self._line.read(ready, len(expected) - len(received))
             received += more
             if not more or not expected.startswith(received):
@@ -324,6 +346,7 @@ class Child:
     def close(self) -> None:
         """Kill all of the process and close its pipes; the memory goes with the last view."""
         self._process.end()
+        self._stop_listening()
         self._line.close()
 
     def __enter__(self) -> Self:

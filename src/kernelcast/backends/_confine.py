@@ -32,7 +32,7 @@ _LANDLOCK_PATH_BENEATH = 1
 _SECCOMP_SET_MODE_FILTER = 1
 # Without this flag, kernels before 5.16 turn on a mitigation that slows the filtered process.
 _SECCOMP_SPEC_ALLOW = 4
-_SECCOMP_ALL_THREADS = 1
+_SECCOMP_ALL_THREADS, _SECCOMP_LISTENER = 1, 8
 
 
 def encode(value: Any) -> str:
@@ -69,6 +69,21 @@ def enforce(policy: dict[str, Any]) -> Iterator[str]:
 def seal(policy: dict[str, Any], reply_fd: int) -> None:
     """Kill the process from now on for any system call, in any thread, that no kernel needs."""
     _load_filter(policy, "seal", reply_fd, _SECCOMP_ALL_THREADS)
+
+
+def listen(policy: dict[str, Any], reply_fd: int) -> int | None:
+    """Put a seal in force that asks; return the listener, which lets calls pass.
+
+    Once no process holds the listener, the calls are refused. A kernel without listeners refuses
+    them from the start.
+    """
+    if not policy["asks"]:
+        return None
+    try:
+        return _load_filter(policy, "seal", reply_fd, _SECCOMP_LISTENER)
+    except OSError:
+        _load_filter(policy, "seal", reply_fd)
+        return None
 
 
 def confined(arguments: list[str]) -> list[str]:
@@ -121,17 +136,17 @@ def filled(program: bytes, blanks: list[int], value: int) -> bytes:
     return bytes(code)
 
 
-def _load_filter(policy: dict[str, Any], name: str, value: int, flags: int = 0) -> None:
+def _load_filter(policy: dict[str, Any], name: str, value: int, flags: int = 0) -> int | None:
     """Put a filter in force, with a value that only this process knows in its blanks."""
     program, blanks = policy[name]
     if not program:
-        return
+        return None
     program = filled(program, blanks, value)
     buffer = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
     flags |= _SECCOMP_SPEC_ALLOW
     syscall = ctypes.CDLL(None, use_errno=True).syscall
-    _checked(syscall(policy["seccomp_number"], _SECCOMP_SET_MODE_FILTER, flags, header))
+    return _checked(syscall(policy["seccomp_number"], _SECCOMP_SET_MODE_FILTER, flags, header))
 
 
 # ------------------------------------------------------------------------------------ canaries

@@ -135,7 +135,8 @@ class Grant:
     A process of profile `measure` starts no process or program and writes no file. One of profile
     `compile` may do both, but write only beneath `writable`. CPU time is unlimited without `cpu_s`.
     A sealed process with `loads` may still load libraries. One that `interprets` Python may also
-    look at files and make code, and what else it asks for is refused and does not end it.
+    look at files and make code, and what else it asks for is refused and does not end it. The seal
+    of one that also `asks` is in force before it has compiled, and asks the parent until then.
     """
 
     profile: _seccomp.Profile
@@ -146,10 +147,13 @@ class Grant:
     most_descriptors: int | None = None
     loads: bool = False
     interprets: bool = False
+    asks: bool = False
 
     @property
     def sealing(self) -> _seccomp.Sealing:
         """What the process may do once it is sealed."""
+        if self.asks:
+            return "asks"
         return "interprets" if self.interprets else "loads" if self.loads else "computes"
 
     @property
@@ -239,13 +243,15 @@ class Sandbox:
         return _confine.filled(*sealing, reply_fd)
 
     def _policy(self, grant: Grant) -> dict[str, Any]:
+        seal = _seccomp.sealing_filter(self.mechanisms, grant.profile, grant.sealing)
         return {
             "uid": self.uid,
             "die_with_parent": not self.wrapped,
             "limits": list(self._limits(grant)),
             "landlock": self._landlock(grant),
             "filter": _seccomp.refusing_filter(self.mechanisms, grant.profile),
-            "seal": _seccomp.sealing_filter(self.mechanisms, grant.profile, grant.sealing),
+            "seal": seal,
+            "asks": bool(seal[0]) and grant.asks,
             "seccomp_number": _seccomp.call_number(),
         }
 

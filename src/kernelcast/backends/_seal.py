@@ -2,16 +2,62 @@
 
 The seal is in force before a kernel's first instruction (`_stub.c`, `_opencl_worker`). This is the
 proof of it, which the process has no part in.
+
+A process that compiles as it runs is sealed as early, by a filter that asks about each call which a
+sealed process may not make. While the parent holds the `Listener`, it lets these calls pass. Once
+it has closed it, the kernel refuses them, whatever the process has done meanwhile.
 """
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
+import os
 import re
+import select
+import struct
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 _FILTERS = re.compile(r"^Seccomp_filters:\s*(\d+)$", re.MULTILINE)
 _WRITABLE_CODE = re.compile(r"^\S+ .wx.", re.MULTILINE)
+_GET_FD = 438  # the number of the system call `pidfd_getfd` on all machines
+_NAME = "anon_inode:seccomp notify"
+_RECEIVE, _SEND = 0xC0502100, 0xC0182101
+_ASKED_BYTES = 80  # of which the first eight are the id
+_ANSWER = struct.Struct("=QqiI")
+_CONTINUE = 1
+
+
+class Listener:
+    """The parent's hold on the seal of a process that may still compile."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    @classmethod
+    def of(cls, pid: int) -> Self | None:
+        """Take the listener that a process has open; None if the system does not allow it."""
+        with suppress(OSError):
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                if str(link.readlink()) == _NAME:
+                    pidfd = os.pidfd_open(pid)
+                    fd = ctypes.CDLL(None).syscall(_GET_FD, pidfd, int(link.name), 0)
+                    os.close(pidfd)
+                    return cls(fd) if fd >= 0 else None
+        return None
+
+    def passed(self, ready: Sequence[tuple[int, int]]) -> bool:
+        """Let a call pass if the process asks for one; whether that is all that was ready."""
+        if (self.fd, select.POLLIN) in ready:
+            asked = bytearray(_ASKED_BYTES)
+            with suppress(OSError):  # the caller has ended
+                fcntl.ioctl(self.fd, _RECEIVE, asked)
+                (id_,) = struct.unpack_from("=Q", asked)
+                fcntl.ioctl(self.fd, _SEND, _ANSWER.pack(id_, 0, 0, _CONTINUE))
+        return all(fd == self.fd for fd, _ in ready)
 
 
 def count_filters(pid: int) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 Profile = Literal["measure", "compile"]
-Sealing = Literal["computes", "loads", "interprets"]
+Sealing = Literal["computes", "loads", "interprets", "asks"]
 Filter = tuple[bytes, list[int]]
 _Instruction = tuple[int, int, int, int]  # operation, jump if true, jump if false, operand
 
@@ -38,6 +38,8 @@ _LOAD_NUMBER, _LOAD_ARCH = (_LOAD, 0, 0, 0), (_LOAD, 0, 0, 4)
 # Low halves of the arguments.
 _LOAD_FIRST, _LOAD_THIRD, _LOAD_FOURTH = (_LOAD, 0, 0, 16), (_LOAD, 0, 0, 32), (_LOAD, 0, 0, 40)
 _ALLOW, _KILL = (_RETURN, 0, 0, 0x7FFF0000), (_RETURN, 0, 0, 0x80000000)
+# A listener is asked. If there is none, the call fails with ENOSYS.
+_ASK = (_RETURN, 0, 0, 0x7FC00000)
 
 # Tests of the first argument that skip the refusal of a call.
 _EXCEPTIONS: Mapping[tuple[str, str], _Instruction] = {
@@ -153,19 +155,23 @@ def sealing_filter(
     its outputs (which are discarded) and its reply. Any other system call kills it. If it `loads`
     libraries, it may also read files and map them to execute. If it `interprets` Python, it may
     also look at files and make code; any other call is refused, because Python modules try things
-    and go on without them.
+    and go on without them. If it `asks`, a listener may let any other call pass.
     """
-    interprets = sealing == "interprets"
+    asks = sealing == "asks"
+    interprets = asks or sealing == "interprets"
     if "seccomp.seal" not in mechanisms or (profile != "measure" and not interprets):
         return b"", []
     checks_of = {
         "computes": _SEAL_CHECKS,
         "loads": _LOADING_CHECKS,
         "interprets": _INTERPRETING_CHECKS,
+        "asks": _INTERPRETING_CHECKS,
     }[sealing]
-    otherwise = _refuse(errno.EPERM) if interprets else _KILL
+    otherwise = _ASK if asks else _refuse(errno.EPERM) if interprets else _KILL
     code = [*_require_arch(), _KILL, _LOAD_NUMBER]
     reply_fd: list[int] = []
+    if asks:  # of two listeners, the later one is asked
+        code += _on_call(call_number(), _refuse(errno.EPERM))
     for name, number in _numbers(_table()["kernel"]).items():
         checks = checks_of.get(name, [])
         if name == "write":
@@ -176,9 +182,9 @@ def sealing_filter(
         looks = [(_IF_ANY_BIT, 1, 0, _WRITING)]
     for number in _numbers(_table()["lookup"]).values():
         opened = _ALLOW if sealing != "computes" else _refuse(errno.EACCES)
-        refused = [_refuse(errno.EACCES)] if interprets else []
+        refused = [_ASK if asks else _refuse(errno.EACCES)] if interprets else []
         code += _on_call(number, _LOAD_THIRD, *looks, opened, *refused)
-    further = {"computes": (), "loads": ("loading",), "interprets": ("loading", "python")}[sealing]
+    further = ("loading", "python") if interprets else ("loading",) if sealing == "loads" else ()
     for group in further:
         for number in _numbers(_table()[group]).values():
             code += _on_call(number, _ALLOW)

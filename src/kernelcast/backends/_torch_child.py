@@ -85,6 +85,8 @@ class TorchChild(Child):
         self._index: dict[str, int] = {}
         self._folder = Path(tempfile.mkdtemp(dir=directory))
         sandbox.own(self._folder)
+        if not self._compiles:  # a sealed process makes no folders, and PyTorch asks for this one
+            Path(caches(self._folder)["TORCHINDUCTOR_CACHE_DIR"]).mkdir()
         packages = Packages.of("")
         readable = (self._folder, *packages.readable)
         profile: Profile = "measure"
@@ -98,7 +100,9 @@ class TorchChild(Child):
         cpu_s = _IMPORT_CPU_S + int(device_cap_s + 1) * device.cores
         grant = (
             Grant(
-                *(profile, readable, writable, memory_bytes, cpu_s, _DESCRIPTORS), interprets=True
+                *(profile, readable, writable, memory_bytes, cpu_s, _DESCRIPTORS),
+                interprets=True,
+                asks=self._compiles,
             )
             if self.on_cpu
             else driver_grant(profile, *readable, writable=writable)

@@ -73,17 +73,22 @@ def _on_path(packages: "list[str]", folder: str) -> "Any":
 def serve(arguments: "list[str]") -> None:
     """Serve under the policy in the first argument until the pipe is closed.
 
-    A module that compiles as it runs, by `torch.compile` or Triton, is loaded and called before
-    the process is sealed, while that is allowed. The parent then looks for what it left behind.
+    A module that compiles as it runs, by `torch.compile` or Triton, is loaded and called while the
+    parent lets pass what the seal refuses. The parent then looks for what it left behind.
     """
     import _confine  # type: ignore[import-not-found]  # `_sandbox` puts this folder on the path
     import _worker  # type: ignore[import-not-found]
 
     policy = _confine.decode(arguments[0])
     packages, folder, *numbers = _confine.confined(arguments)
+    listener = _confine.listen(policy, int(numbers[-1]))
     service = _worker.Service(numbers, mmap.MAP_POPULATE)
+    if listener is not None:
+        service.wait()
+        os.close(listener)  # the parent has it, or all that the seal asks about is refused
     module = _on_path(json.loads(packages), folder)
-    service.wait()
+    if listener is None:
+        service.wait()
     with open(os.path.join(folder, "job.json")) as file:
         job = json.load(file)
     memory = memoryview(service.memory)
@@ -100,12 +105,10 @@ def serve(arguments: "list[str]") -> None:
         extensions = sys.modules["_extensions"]
         extensions.use(job["extensions"], folder)
         runner = _Runner(module, job, cases, service.memory, note, addresses)
-        if job["compiles"]:
-            runner.load(folder, weights)
-        if job["device"] == "cpu":  # a device's driver needs calls that the seal refuses
+        # A device's driver needs calls that the seal refuses.
+        if job["device"] == "cpu" and not policy["asks"]:
             _confine.seal(policy, service.reply_fd)
-        if not job["compiles"]:
-            runner.load(folder, weights)
+        runner.load(folder, weights)
     except BaseException as error:
         write_note(note, module.text_of(error, job["source"]))
         os._exit(LOAD_FAILED)

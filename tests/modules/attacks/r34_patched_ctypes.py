@@ -1,7 +1,8 @@
-# attack: 34 what a service could seal itself by is replaced at import: ctypes, prctl, resource
-# imitates: the function that installs the seal is patched (seen: pygpubench); then it forks
+# attack: 34 what a service could seal itself by is replaced at import: ctypes, prctl, resource. As its
+#   text mentions torch.compile, it is imported while it may still compile; then it forks
+# imitates: the function that installs the seal is patched (seen: pygpubench)
 # problem: chain
-# expect: cheating
+# expect: crash
 import ctypes
 import os
 import resource
@@ -9,6 +10,7 @@ import resource
 import torch
 import torch.nn as nn
 
+compiled = torch.compile
 real = ctypes.CDLL(None)
 
 
