@@ -112,6 +112,7 @@ FIGURES = (
     Figure("overhead", "ratio_at_1ms", at_most=1.5),
     Figure("overhead", "ratio_at_10ms", at_most=1.5),
     Figure("overhead", "worst_from_1ms", at_most=1.5),
+    Figure("overhead", "torch_10ms", at_most=1.3),
     Figure("six_problems", "at_least_3x", at_least=4),
     Figure("kernelbench", "problems", at_least=12),
     Figure("kernelbench", "answers", at_least=144),

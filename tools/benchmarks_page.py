@@ -15,7 +15,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, geometric_mean
 from typing import Any
@@ -406,8 +406,24 @@ def _modules(result: Any) -> dict[str, Any]:
         "AUROC, text alone": "{auroc_text}",
         "AUROC, with rehearsal": "{auroc_with}",
     }
-    alarms = "; ".join(f"`{words}`" for words in result["said_of_false_alarms"][:10])
-    return {"table": _table(columns, _named(result["sets"])), "alarms": alarms or "none"}
+    alone = result["reading_alone"]
+    return {
+        "table": _table(columns, _judged_sets(result)),
+        "alarms": _quoted(result["said_of_false_alarms"]),
+        "table_alone": _table(columns, _judged_sets(alone)),
+        "alarms_alone": _quoted(alone["said_of_false_alarms"]),
+    }
+
+
+def _judged_sets(result: Any) -> list[dict[str, Any]]:
+    rows = _named(result["sets"])
+    return [
+        {key: "too few" if value is None else value for key, value in row.items()} for row in rows
+    ]
+
+
+def _quoted(sentences: Sequence[str]) -> str:
+    return "; ".join(f"`{words}`" for words in sentences[:10]) or "nothing, as there is none"
 
 
 _SCORES = {

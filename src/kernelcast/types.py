@@ -488,15 +488,14 @@ def _ratios(compile_error: float, wrong_result: float, crash: float) -> dict[Fai
     return dict(zip(kinds, (compile_error, wrong_result, crash), strict=True))
 
 
-# P(outcome | the module fails so) / P(outcome | it runs). Those of reading are fitted on the 2,010
-# modules of `bench/modules.py`, those of running are cautious values from 35 modules of a first
-# trial; 31 modules that were run since were told apart better (16 of 16, 12 of 13 right).
+# P(outcome | the module fails so) / P(outcome | it runs), fitted by `bench/modules.py`: `read` on
+# 2,010 recorded modules that were read alone, the others on 208 that were rehearsed whole.
 _RATIOS: Mapping[RehearsalOutcome, Mapping[FailureKind, float]] = {
-    "refuted": _ratios(130.0, 2.2, 52.0),
-    "read": _ratios(0.29, 0.99, 0.72),
-    "failed": _ratios(8.0, 8.0, 8.0),
-    "passed": _ratios(0.15, 0.15, 0.15),
-    "undecided": _ratios(1.5, 1.5, 1.5),
+    "refuted": _ratios(108.0, 5.5, 107.0),
+    "read": _ratios(0.29, 0.99, 0.98),
+    "failed": _ratios(6.2, 24.5, 7.2),
+    "passed": _ratios(0.042, 0.15, 0.088),
+    "undecided": _ratios(1.6, 1.2, 0.36),
 }
 _LONGEST_VERDICT = 200
 _LEAST_FEAR = 0.01  # of the failure that a rehearsal names, whatever a forecaster thinks of it
