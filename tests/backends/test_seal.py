@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import signal
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -251,6 +253,19 @@ def test_a_seal_that_asks_refuses_once_the_parent_does_not_listen(
         process.stdin.flush()
         assert (first, heard()) == ((b"y" if takes else b"n"), b"n")
         process.kill()
+
+
+def test_a_process_that_asks_without_end_gets_twice_its_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = itertools.count()
+    polls = iter(range(100))
+    child = Mock()
+    child._listener.passed.return_value = True
+    child._line.poll.poll.side_effect = lambda _: [(next(polls), select.POLLIN)]
+    monkeypatch.setattr(_child, "time", Mock(perf_counter=lambda: float(next(seconds))))
+    assert not _child.Child._heard(child, b"loaded", 10.0)
+    assert next(seconds) >= 20
 
 
 # ------------------------------------------------------------------ processes that were left behind

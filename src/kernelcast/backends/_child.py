@@ -211,6 +211,8 @@ class Child:
             if not ready:
                 return False
             if self._listener is not None and self._listener.passed(ready):
+                if time.perf_counter() >= deadline + timeout_s:  # it asks without end
+                    return False
                 continue
             more = self._line.read(ready, len(expected) - len(received))
             received += more
