@@ -32,6 +32,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
@@ -173,9 +174,8 @@ def _turns(members: Sequence[Module], generator: random.Random) -> list[Module]:
     kinds: defaultdict[tuple[str, bool], list[Module]] = defaultdict(list)
     for module in generator.sample(members, len(members)):
         kinds[module.set, module.ok].append(module)
-    ordered = [module for _, of_kind in sorted(kinds.items()) for module in of_kind]
-    turn = {module.row_id: at for of_kind in kinds.values() for at, module in enumerate(of_kind)}
-    return sorted(ordered, key=lambda module: turn[module.row_id])
+    turns = zip_longest(*(of_kind for _, of_kind in sorted(kinds.items())))
+    return [module for turn in turns for module in turn if module is not None]
 
 
 # ------------------------------------------------------------------------------------- to rehearse

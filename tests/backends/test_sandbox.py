@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelcast.backends import _confine, _sandbox, _seccomp
+from kernelcast.backends import _confine, _sandbox, _seal, _seccomp
 from kernelcast.backends._arena import Arena
 from kernelcast.backends._child import Child
 from kernelcast.backends._library import LibraryChild
@@ -409,6 +409,30 @@ def test_a_sealed_interpreter_reads_and_makes_code_and_is_refused_all_else(
         assert "writable and executable" in failure.message
     left = {path.name for path in script.parent.iterdir()}
     assert left <= {"interpreter.py", "__pycache__"}  # by the import, before the seal
+
+
+def test_a_process_that_asks_is_ended_where_the_parent_may_not_listen(
+    whole: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "package").mkdir()
+    script = tmp_path / "package" / "interpreter.py"
+    script.write_text(INTERPRETER.replace("NOTE_BYTES", str(NOTE_BYTES)))
+    monkeypatch.setattr(_seal.Listener, "of", lambda _: None)
+    child = Child(
+        whole,
+        f"{script.with_suffix('')}.main",
+        ["[]"],
+        Grant("compile", (script.parent,), interprets=True, asks=True),
+        tmp_path,
+        words=3 + 2 + 2,
+        arena=attempt(0),
+    )
+    with child:
+        failure = child.load(30.0)
+        assert not child.alive
+    assert failure is not None
+    assert failure.kind is FailureKind.COMPILE_ERROR
+    assert "kernel.yama.ptrace_scope" in failure.message
 
 
 # ------------------------------------------------------------------------------------ compiling

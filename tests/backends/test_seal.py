@@ -182,11 +182,8 @@ class Program(ctypes.Structure):
 allow = struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000)
 if libc.prctl(22, 2, ctypes.byref(Program(1, allow)), 0, 0):
     os._exit(1)
-try:
-    _confine.listen(_confine.decode(policy), 1)
+if _confine.listen(_confine.decode(policy), 1) is not None:
     os._exit(1)
-except PermissionError:
-    pass
 """
 IN_ANOTHER_PROCESS = """
 if os.fork():

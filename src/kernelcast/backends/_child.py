@@ -32,6 +32,10 @@ from kernelcast.types import Failure, FailureKind
 _REPLY = struct.Struct("<qq")
 _CONFINED, _LOADED = _REPLY.pack(CONFINED, 0), _REPLY.pack(LOADED, 0)
 STARVED = 0.5  # of a core: less than that is starvation
+_NOT_HEARD = (
+    "it compiles as it runs, and the system does not let kernelcast listen to its process, which "
+    "needs Linux 5.6 and kernel.yama.ptrace_scope of 0 or 1"
+)
 _DEATHS: dict[int, tuple[FailureKind, str]] = {
     signal.SIGSYS: (
         FailureKind.CHEATING,
@@ -96,7 +100,7 @@ class Child:
         self.core = self.cores[0]  # where both children of a comparison wake up
         self._worker_pid: int | None = None
         self._filters = 0
-        self._asks = grant.asks
+        self._asks = grant.asks and bool(self._seal)
         self._listener: Listener | None = None
         self._loaded = self._crowded = False
         self._tasks_fd = -1
@@ -171,7 +175,8 @@ class Child:
         self._filters = count_filters(self._worker_pid)
         if self._asks:
             self._filters -= 1  # its seal is there already
-            self._listen(self._worker_pid)
+            if failure := self._listen(self._worker_pid):
+                return failure
         if self.on_cpu:
             try:
                 tasks_fd = os.open(f"/proc/{self._worker_pid}/task", os.O_RDONLY)
@@ -188,11 +193,14 @@ class Child:
         self._cpu_seen_s = self._cpu_s()
         return self.inspect()
 
-    def _listen(self, pid: int) -> None:
-        """Let calls pass from now on, if the system allows it."""
-        if listener := Listener.of(pid):
-            self._listener = listener
-            self._line.poll.register(listener.fd, select.POLLIN)
+    def _listen(self, pid: int) -> Failure | None:
+        """Let calls pass from now on; end the process if the system does not allow that."""
+        self._listener = Listener.of(pid)
+        if self._listener is None:
+            self._process.end()
+            return Failure(kind=FailureKind.COMPILE_ERROR, message=_NOT_HEARD)
+        self._line.poll.register(self._listener.fd, select.POLLIN)
+        return None
 
     def _stop_listening(self) -> None:
         """Let no further call pass."""

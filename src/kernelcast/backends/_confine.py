@@ -74,15 +74,12 @@ def seal(policy: dict[str, Any], reply_fd: int) -> None:
 def listen(policy: dict[str, Any], reply_fd: int) -> int | None:
     """Put a seal in force that asks; return the listener, which lets calls pass.
 
-    Once no process holds the listener, the calls are refused. A kernel without listeners refuses
-    them from the start.
+    Once no process holds the listener, the calls are refused. A kernel without listeners has none
+    to give, and the parent ends the process.
     """
-    if not policy["asks"]:
-        return None
     try:
-        return _load_filter(policy, "seal", reply_fd, _SECCOMP_LISTENER)
+        return _load_filter(policy, "seal", reply_fd, _SECCOMP_LISTENER) if policy["asks"] else None
     except OSError:
-        _load_filter(policy, "seal", reply_fd)
         return None
 
 

@@ -84,6 +84,19 @@ _LOADING_CHECKS: Mapping[str, list[_Instruction]] = {
 _INTERPRETING_CHECKS: Mapping[str, list[_Instruction]] = {
     name: checks for name, checks in _SEAL_CHECKS.items() if name not in ("mmap", "mprotect")
 }
+_CHECKS: Mapping[Sealing, Mapping[str, list[_Instruction]]] = {
+    "computes": _SEAL_CHECKS,
+    "loads": _LOADING_CHECKS,
+    "interprets": _INTERPRETING_CHECKS,
+    "asks": _INTERPRETING_CHECKS,
+}
+# Groups of `syscalls.toml` that are allowed beside `kernel`.
+_FURTHER: Mapping[Sealing, tuple[str, ...]] = {
+    "computes": (),
+    "loads": ("loading",),
+    "interprets": ("loading", "python"),
+    "asks": ("loading", "python"),
+}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -161,12 +174,7 @@ def sealing_filter(
     interprets = asks or sealing == "interprets"
     if "seccomp.seal" not in mechanisms or (profile != "measure" and not interprets):
         return b"", []
-    checks_of = {
-        "computes": _SEAL_CHECKS,
-        "loads": _LOADING_CHECKS,
-        "interprets": _INTERPRETING_CHECKS,
-        "asks": _INTERPRETING_CHECKS,
-    }[sealing]
+    checks_of = _CHECKS[sealing]
     otherwise = _ASK if asks else _refuse(errno.EPERM) if interprets else _KILL
     code = [*_require_arch(), _KILL, _LOAD_NUMBER]
     reply_fd: list[int] = []
@@ -184,8 +192,7 @@ def sealing_filter(
         opened = _ALLOW if sealing != "computes" else _refuse(errno.EACCES)
         refused = [_ASK if asks else _refuse(errno.EACCES)] if interprets else []
         code += _on_call(number, _LOAD_THIRD, *looks, opened, *refused)
-    further = ("loading", "python") if interprets else ("loading",) if sealing == "loads" else ()
-    for group in further:
+    for group in _FURTHER[sealing]:
         for number in _numbers(_table()[group]).values():
             code += _on_call(number, _ALLOW)
     return _packed([*code, otherwise]), reply_fd

@@ -85,7 +85,7 @@ def serve(arguments: "list[str]") -> None:
     service = _worker.Service(numbers, mmap.MAP_POPULATE)
     if listener is not None:
         service.wait()
-        os.close(listener)  # the parent has it, or all that the seal asks about is refused
+        os.close(listener)  # the parent has it
     module = _on_path(json.loads(packages), folder)
     if listener is None:
         service.wait()
