@@ -10,6 +10,8 @@ is made with a fixed seed. Kernels that do not parse are not drawn.
 The last line is JSON: `leaked` counts prompts with a word of the payload (the bar is 0), `changed`
 counts prompts that differ at all (the bar is 1% of the cases), in all and by payload. A name that
 collides with the vocabulary may change a prompt (docs/explanation/canonical.md).
+`vocabulary` has the same counts for canonical source that keeps names of the field: none of the
+payload's may leak. There, a payload that renames what was kept does change the source.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from pathlib import Path
 
 from _data import read_columns
 from _result import bench_parser, report
-from kernelcast.canonical import as_kernel
+from kernelcast.canonical import as_kernel, canonical_source
 from kernelcast.dataset._foreign import _language
 from kernelcast.devices import find_device
 from kernelcast.forecasters.llm import LlmForecaster
@@ -509,14 +511,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     changed: Counter[str] = Counter()
     leaked: Counter[str] = Counter()
     unaltered: Counter[str] = Counter()
+    changed_names: Counter[str] = Counter()
+    leaked_names: Counter[str] = Counter()
     for sample in samples:
         clean = prompt(sample, sample.source)
+        clean_names = with_names(sample, sample.source)
         for payload in PAYLOADS:
             source = injected(sample.source, sample.language, payload, choose)
             unaltered[payload.name] += source == sample.source
             shown = prompt(sample, source)
             new = words_of(shown) - words_of(clean)
             leaked[payload.name] += not PAYLOAD_WORDS.isdisjoint(new)
+            shown_names = with_names(sample, source)
+            new = words_of(shown_names) - words_of(clean_names)
+            changed_names[payload.name] += shown_names != clean_names
+            leaked_names[payload.name] += not PAYLOAD_WORDS.isdisjoint(new)
             if shown != clean:
                 changed[payload.name] += 1
                 if options.show:
@@ -535,11 +544,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "kernels": len(samples),
         "languages": dict(Counter(sample.language for sample in samples)),
         "by_payload": {payload.name: changed[payload.name] for payload in PAYLOADS},
+        "vocabulary": {
+            "changed": changed_names.total(),
+            "leaked": leaked_names.total(),
+            "changed_by_payload": {name: count for name, count in changed_names.items() if count},
+        },
         "nothing_to_rename": unaltered.total(),
         "seconds": round(time.monotonic() - began, 1),
     }
     report(result, options)
-    return int(leaked.total() > 0 or changed.total() > MOST_CHANGED * len(samples) * len(PAYLOADS))
+    has_leaked = leaked.total() + leaked_names.total() > 0
+    return int(has_leaked or changed.total() > MOST_CHANGED * len(samples) * len(PAYLOADS))
+
+
+def with_names(sample: Sample, source: str) -> str:
+    """What canonical source shows of a candidate if names of the field are kept."""
+    return canonical_source(source, sample.language, sample.entry, names="vocabulary")
 
 
 def prompt_builder() -> Callable[[Sample, str], str]:

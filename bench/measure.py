@@ -56,6 +56,8 @@ BENCHES: dict[str, tuple[str, ...]] = {
     "track_s": (),
     "track_x": (),
     "track_t": (),
+    "rewards_small": (),
+    "supervised": (),
 }
 """Each bench with the options of its full run, the quicker ones of a kind first."""
 RESULTS = Path(__file__).with_name("results")
@@ -233,6 +235,24 @@ FIGURES = (
     Figure("track_s", "figures/saved/value", at_least=0.40),
     Figure("track_s", "figures/within/value", at_least=0.95),
     Figure("track_s", "figures/pool_top/value", at_least=0.89),
+    Figure("rewards_small", "finite", at_least=1),
+    Figure("rewards_small", "set_of/supervised/those/crps", at_most=0.105),
+    Figure("rewards_small", "set_of/supervised/those/ece", at_most=0.05),
+    Figure("rewards_small", "brier/crps", at_most="base_rates/crps"),
+    Figure("rewards_small", "crps/crps", at_most="base_rates/crps"),
+    Figure("supervised", "track_t/those/supervised/crps", at_most="track_t/those/base_rates/crps"),
+    *(
+        Figure("supervised", f"track_t/{pairs}/{arm}/crps")
+        for pairs, arm in (
+            ("those", "trees"),
+            ("gpus", "supervised"),
+            ("gpus", "trees"),
+            ("problems", "supervised"),
+            ("problems", "trees"),
+        )
+    ),
+    Figure("supervised", "track_l/supervised/crps", at_most="track_l/prior/crps"),
+    Figure("supervised", "track_l/trees/crps", at_most="track_l/prior/crps"),
     Figure("track_x", "CUDA-L1/overall/median_spearman"),
     Figure("track_x", "CUDA-L1/overall/median_error_log2"),
     Figure("track_t", "cold/10", at_least=0.80),

@@ -16,7 +16,12 @@ from _pytest.terminal import TerminalReporter
 DATA = Path(os.environ.get("KERNELCAST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 """The measured data, which is not part of the repository."""
 
-EXPECTED_SKIPS = ("needs an NVIDIA GPU", "there is a GPU here", "needs root")
+EXPECTED_SKIPS = (
+    "needs an NVIDIA GPU",
+    "there is a GPU here",
+    "needs root",
+    "needs an environment of its own",
+)
 """How the reasons begin for which the gate may skip a test, and those about `DATA` without it."""
 
 STARVED = 0.2

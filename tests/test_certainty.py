@@ -250,5 +250,5 @@ def test_an_evaluation_asks_this_way(ordered: bool) -> None:
     trials = Trials("a", "d", search=None, ordered=ordered, trials=(trial,))
     (answer,) = ask(RooflineForecaster, draw([trials]))
     assert "nothing has changed" in answer.forecast.objection
-    (alone,) = ask_at_once(RooflineForecaster(), [same], lambda: None)
+    (alone,) = ask_at_once([(RooflineForecaster(), same)], lambda: None)
     assert alone == answer.forecast

@@ -14,6 +14,8 @@ from kernelcast.cli import main
 from kernelcast.cli.data import data
 from kernelcast.store import Store
 from kernelcast.testing import example_history
+from tests.test_dataset import parquet
+from tests.test_dataset_forecasts import PREDICTIONS
 
 pytest.importorskip("pyarrow", reason="needs the extra: pip install 'kernelcast[data]'")
 
@@ -102,6 +104,24 @@ def test_a_template_and_names_that_the_file_lacks_can_be_given() -> None:
     row = next(dataset.to_rows(dataset.read_rows("rows.parquet")))
     assert (row.problem, row.device, row.language) == ("p", "d", "opencl")
     assert row.template == "kernel void k() {}"
+
+
+def test_the_papers_forecasts_are_imported_from_several_files() -> None:
+    for name, repeat in (("one.parquet", 0), ("two.parquet", 1)):
+        parquet(Path(name), [each | {"repeat": repeat} for each in PREDICTIONS])
+    files = ("one.parquet", "two.parquet", "--out", "forecasts.parquet")
+    told = json.loads(invoke("import", "paper-predictions", *files, "--json").stdout)
+    assert told == {
+        "out": "forecasts.parquet",
+        "forecasters": {"m": {"forecasts": 8, "unparsed": 2}},
+    }
+    assert len(dataset.read_forecasts("forecasts.parquet")) == 8
+    shown = invoke("import", "paper-predictions", *files).stdout
+    assert "8 forecasts written to forecasts.parquet" in shown
+    assert ["m", "8", "2"] in [line.split() for line in shown.splitlines()]
+    refused = invoke("import", "paper-predictions", *files, "--device", "d")
+    assert refused.exit_code == 1
+    assert "leave it out here" in refused.output
 
 
 def test_a_run_is_exported(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,6 +15,8 @@ from kernelcast import dataset
 from kernelcast.cli import main
 from tests.forecasters.test_llm import letters
 from tests.model_server import ScriptedServer
+from tests.test_dataset import parquet
+from tests.test_dataset_forecasts import PAIRS, PREDICTIONS, TIMED
 from tests.test_dataset_recordings import row
 from tests.test_dataset_trials import SEARCH
 
@@ -130,6 +133,87 @@ def test_started_again_it_goes_on_where_it_stopped() -> None:
     assert whole.stdout == again.stdout == mended.stdout
     assert "4 kernels, 3 of them answered in judged/answers.jsonl before" in mended.stderr
     assert len(tape.read_text().splitlines()) == 4
+
+
+def papers_files(*predictions: dict[str, Any]) -> tuple[str, ...]:
+    """Import released files of these contents and return the command that judges them."""
+    parquet(Path("eval.parquet"), PAIRS)
+    parquet(Path("predictions.parquet"), list(predictions))
+    for kind, source, out in (
+        ("gpu-forecasters", "eval.parquet", "rows.parquet"),
+        ("paper-predictions", "predictions.parquet", "forecasts.parquet"),
+    ):
+        result = invoke("data", "import", kind, source, "--out", out)
+        assert result.exit_code == 0, result.output
+    return ("eval", "rows.parquet", "--forecasts", "forecasts.parquet")
+
+
+def test_the_papers_forecasts_are_judged_beside_the_trees() -> None:
+    """By hand, of four pairs that came out in the bins 5, 2, 7 and 4 of 1 to 8.
+
+    The forecasts: 0.6 and 0.4 for the bins 5 and 4; 0.45 and 0.55 for 2 and 3; none that can be
+    read; 0.58 for the bin 6 and 0.14 for 5, 7 and 8. Half-Briers: 0.16, 0.3025, 0.4375, 0.6976.
+    """
+    result = invoke(*papers_files(*PREDICTIONS), "--forecaster", "trees", "--json")
+    assert result.exit_code == 0, result.output
+    trees, paper, hindsight = json.loads(result.stdout)["evaluations"]
+    assert [trees["forecaster"], paper["forecaster"]] == ["trees", "m"]
+    assert {each["kernels"] for each in (trees, paper, hindsight)} == {4}
+    assert set(trees["scores"]) == set(paper["scores"])
+    found = {name: score[0] for name, score in paper["scores"].items()}
+    by_hand = {
+        "accuracy": 1 / 4,
+        "off_by_one": 2 / 4,
+        "half_brier": (0.16 + 0.3025 + 0.4375 + 0.6976) / 4,
+        # Surest first: by 0.6, 0.58, 0.55, 0.125; by entropy; by the margins 0.44, 0.2, 0.1, 0.
+        "aurc": (0.16 + 0.8576 / 2 + 1.1601 / 3 + 1.5976 / 4) / 4,
+        "aurc_entropy": (0.16 + 0.4625 / 2 + 1.1601 / 3 + 1.5976 / 4) / 4,
+        "aurc_margin": (0.6976 + 0.8576 / 2 + 1.1601 / 3 + 1.5976 / 4) / 4,
+        # The first and the last are said to be faster; the first and the third are.
+        "discovery_precision": 1 / 2,
+        "discovery_recall": 1 / 2,
+    }
+    assert {name: found[name] for name in by_hand} == pytest.approx(by_hand, abs=1e-5)
+    assert paper["reliability"][0] == [0.125, 0.0, 1]
+    assert paper["unparsed"] == 1
+    assert paper["usage"]["input_tokens"] == 4 * TIMED["input_tokens"]
+    assert paper["usage"]["seconds"] == 4 * TIMED["elapsed_s"]
+
+
+def test_many_forecasters_are_a_line_each_and_repeats_count_each() -> None:
+    answers = [
+        each | {"surrogate_label": label, "repeat": repeat}
+        for label in ("gpt-oss-20b-correctness-brier", "other")
+        for repeat in range(3)
+        for each in PREDICTIONS
+    ]
+    command = papers_files(*answers)
+    shown = CliRunner().invoke(
+        main, [*command, "--forecaster", "roofline", "--out", "judged"], env={"COLUMNS": "80"}
+    )
+    assert shown.exit_code == 0, shown.output
+    assert "4 recorded kernels (4 timed), 1 problems" in shown.stdout
+    lines = [line.split() for line in shown.stdout.splitlines()]
+    assert ["other", "12", "3", "36,000", "10,800"] in lines
+    table = [line for line in lines if line and line[0] == "gpt-oss-20b-correctness-brier"]
+    assert table[0][1:3] == ["0.250", "0.500"]
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    told = {each["forecaster"]: each for each in json.loads(Path("judged/eval.json").read_text())}
+    assert list(told) == ["roofline", "gpt-oss-20b-correctness-brier", "other", "hindsight"]
+    assert (told["other"]["forecasts"], told["other"]["kernels"]) == (12, 4)
+    assert told["roofline"]["forecasts"] == 4
+    assert Path("judged/eval.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_part_of_the_rows_is_judged_but_all_are_joined() -> None:
+    command = (*papers_files(*PREDICTIONS), "--forecaster", "roofline", "--json")
+    told = json.loads(invoke(*command, "--limit", "2").stdout)["evaluations"]
+    assert [each["forecasts"] for each in told] == [2, 2, 2]
+    assert invoke(*command, "--problem", "trimul").exit_code == 0
+    dataset.write_rows(Path("rows.parquet"), dataset.read_rows("rows.parquet").slice(1))
+    refused = invoke(*command)
+    assert refused.exit_code == 1
+    assert "'eval-set/cmp-1' of 'trimul' is the key of 1 rows and of 2" in refused.stderr
 
 
 def test_a_limit_draws_kernels() -> None:

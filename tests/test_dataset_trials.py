@@ -115,6 +115,33 @@ def test_right_but_untimed_counts_for_success_and_teaches_nothing() -> None:
     assert only.query.anchor_runtime_s == 4e-3
 
 
+def test_a_pair_of_a_pool_is_anchored_at_its_own_reference() -> None:
+    """Published pairs of one problem have many anchors; one candidate may be in several."""
+
+    def paired(row_id: str, candidate: str, reference: str, log2: float) -> dataset.Row:
+        return searched(0, log2, candidate).model_copy(
+            update={
+                "row_id": row_id,
+                "step": None,
+                "reference_id": reference,
+                "reference_source": f"# {reference}\n",
+            }
+        )
+
+    rows = [
+        paired("1", "a", "x", 1.0),
+        paired("2", "a", "y", -1.0),
+        paired("3", "b", "y", 2.0),
+        paired("4", "a", "x", 1.1),
+    ]
+    (pool,) = dataset.recorded_trials(dataset.to_table(rows))
+    assert [each.row_id for each in pool.trials] == ["1", "2", "3"], "a repeated pair counts once"
+    anchors = [each.query.anchor for each in pool.trials]
+    assert [each.id for each in anchors] == ["x", "y", "y"]
+    assert [each.source for each in anchors] == ["# x\n", "# y\n", "# y\n"]
+    assert [each.log2_speedup for each in pool.trials] == [1.0, -1.0, 2.0]
+
+
 MODULE = "import torch\n\n\nclass Model(torch.nn.Module):\n    pass\n"
 
 

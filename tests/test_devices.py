@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelcast.devices import catalogue, detect_cpu, find_device, same_vendor
+from kernelcast.devices import catalogue, detect_cpu, find_device, named, same_vendor
 from kernelcast.errors import SetupError
 
 
@@ -92,3 +92,29 @@ def test_devices_of_two_vendors_are_told_apart_by_their_names(
     one: str | None, other: str, same: bool
 ) -> None:
     assert same_vendor(one, other) == same_vendor(other, one) == same
+
+
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [
+        ("RTX 4090", "RTX-4090"),
+        ("NVIDIA GeForce RTX 2080 Ti", "RTX-2080-Ti"),
+        ("NVIDIA GeForce RTX 3060 Laptop GPU", "RTX-3060-Laptop"),
+        ("NVIDIA A100-PCIE-40GB", "A100-PCIE-40GB"),
+        ("NVIDIA A100", "A100-SXM4-80GB"),
+        ("NVIDIA H100 80GB HBM3", "H100-SXM5"),
+        ("AMD Radeon PRO W7800", "W7800"),
+        ("NVIDIA H100 PCIe", None),  # fewer SMs than the SXM board
+        ("NVIDIA RTX PRO 6000 Blackwell", None),
+        ("NVIDIA L40", None),
+        ("(none)", None),
+    ],
+)
+def test_what_drivers_call_a_device_names_it(said: str, known: str | None) -> None:
+    device = named(said)
+    assert (device and device.name) == known
+
+
+@pytest.mark.parametrize("name", sorted(catalogue()))
+def test_each_device_has_its_own_name(name: str) -> None:
+    assert named(name) is catalogue()[name]

@@ -34,14 +34,15 @@ PUBLIC = {
         native_mix no_launch read_launch run_tool
     """,
     "kernelcast.canonical": """
-        Token as_kernel canonical_parameters canonical_source
+        NameStyle Token as_kernel canonical_parameters canonical_source
         canonical_tokens is_c
         kernel_id language_of read_kernel tokens
     """,
     "kernelcast.dataset": """
-        Anchor DESCRIBED Order Pool Results Row Rows RunScore SPLITS Samples SpaceFile Split Status
-        TRIED Trial Trials UNSTATED
+        Anchor ByRow DESCRIBED Order Pool RecordedForecast Results Row Rows RunScore SPLITS
+        Samples SpaceFile Split Status TRIED Trial Trials UNSTATED
         check_leaks check_rows concatenate describe device_group export_run folder_pool
+        forecasts_by_row import_paper_predictions read_forecasts write_forecasts
         import_gpu_forecasters import_kernel_tuner_cache import_kernelbench import_t4
         is_kernelbench_run labels matching measured_events open_pool open_replay open_trees
         open_tuner problem_family problem_group read_results read_rows read_samples read_space
@@ -58,7 +59,8 @@ PUBLIC = {
     "kernelcast.judge": """
         Answer Arm Comparison Cost Cut Estimate Evaluation Outcome Paired Plan Questions
         Ranked Ranking Replayed SCORES SharedFarm SharedProposer answered ask ask_at_once
-        asked_queries best_so_far draw drawn_out evaluate hindsight mean_interval
+        asked_queries best_so_far draw drawn_out evaluate hindsight known_then mean_interval
+        recorded_answers
         replay_search replay_space run_plan summarise
     """,
     "kernelcast.languages": """
@@ -66,7 +68,7 @@ PUBLIC = {
     """,
     "kernelcast.llm": """
         Answer Client Endpoint Message Outcome Price Reply Request Schema TokenLogprob
-        device_text evidence_text history_text limits_text problem_text quoted_text rehearsal_text
+        device_text evidence_text find_object history_text problem_text quoted_text rehearsal_text
     """,
     "kernelcast.policies": """
         Conformal MeasureAll Selective TopK ValueOfInformation
@@ -91,7 +93,8 @@ PUBLIC = {
         make_query make_request make_view synthetic_kernels synthetic_problem
     """,
     "kernelcast.training": """
-        Fold check_publishable cross_validate train_source_model
+        Fold adapter_command check_publishable cross_validate export_gguf export_merged load_base
+        train_source_model verifiers_taskset write_verl_rows
     """,
 }
 IMPORT_EVERYTHING = """

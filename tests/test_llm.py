@@ -25,7 +25,7 @@ from kernelcast.llm._pace import Bucket, backoff_s, retry_after_s
 from kernelcast.llm._prices import PRICES_ENV, price_of
 from kernelcast.llm._replies import find_object, misfit, read_completion
 from kernelcast.testing import synthetic_problem
-from kernelcast.types import Module
+from kernelcast.types import Case, Module
 from tests.model_server import Reply as Scripted
 from tests.model_server import ScriptedServer, count_prompt_tokens, seconds_at_work
 
@@ -844,16 +844,21 @@ def test_a_real_answer_stops_at_the_limit_and_tells_its_log_probabilities(small_
 @pytest.mark.parametrize(
     ("flops", "size", "told"),
     [
-        ("5*N", "8*N", "Work: 5*N flops, 8*N bytes. Timed cases:"),
-        ("0", "8*N", "Work: 8*N bytes. Timed cases:"),
-        ("100", "0", "Work: 100 flops. Timed cases:"),
-        ("0", "0.0", "Timed cases:"),
-        ("", "", "Timed cases:"),
+        ("5*N", "8*N", "; at least 5 kFLOP, 8 kB"),
+        ("0", "8*N", "; at least 8 kB"),
+        ("100", "0", "; at least 100 FLOP"),
+        ("0", "0.0", ""),
+        ("", "", ""),
     ],
 )
-def test_work_that_nobody_stated_is_not_told_as_none(flops: str, size: str, told: str) -> None:
-    problem = synthetic_problem().model_copy(update={"flops": flops, "bytes": size})
-    assert told in problem_text(problem).splitlines()
+def test_work_is_a_number_in_each_case_and_left_out_where_it_is_not_stated(
+    flops: str, size: str, told: str
+) -> None:
+    case = Case(name="small", dimensions={"N": 1000})
+    changes = {"flops": flops, "bytes": size, "cases": (case,)}
+    problem = synthetic_problem().model_copy(update=changes)
+    (line,) = (line for line in problem_text(problem).splitlines() if line.startswith("- small"))
+    assert line.endswith(f"y[1000]{told}")
 
 
 @pytest.mark.parametrize(

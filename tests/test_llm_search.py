@@ -27,6 +27,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full  # training/test_recipes.py asks the same model, after two steps of training
 def test_a_search_with_forecasts_of_the_real_small_model_runs_to_its_end(
     small_model: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

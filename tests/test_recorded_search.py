@@ -78,6 +78,7 @@ def test_a_search_with_a_model_survives_being_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full  # the killed search asks the same model, and README's commands search
 def test_a_user_searches_with_a_model_from_the_command_line(tmp_path: Path) -> None:
     """As the manual says it, with answers that arrive while kernels are measured."""
     with ScriptedServer(RecordedModel(PROBLEM)) as server:

@@ -14,9 +14,13 @@ from kernelcast.scoring import (
     aurc,
     auroc,
     crps,
+    entropy_confidence,
     expected_calibration_error,
     half_brier,
+    likeliest_bin,
     log_score,
+    margin_confidence,
+    precision_and_recall,
     reliability_table,
     risk_coverage,
     spearman,
@@ -299,7 +303,59 @@ def test_risk_coverage_by_hand() -> None:
     assert risk_coverage([], []).coverage.size == 0
 
 
-@pytest.mark.parametrize("function", [spearman, aurc, auroc, expected_calibration_error])
+@property_test
+@given(st.integers(2, 9).flatmap(probabilities), st.floats(0.0, 1.0), st.data())
+@pytest.mark.parametrize("confidence", [entropy_confidence, margin_confidence])
+def test_a_confidence_runs_from_uniform_to_sure(
+    confidence: Callable[[Floats], float], p: Floats, doubt: float, data: st.DataObject
+) -> None:
+    uniform = np.full(p.size, 1.0 / p.size)
+    claimed = confidence(p)
+    assert 0.0 <= claimed <= 1.0
+    assert confidence(uniform) == pytest.approx(0.0, abs=1e-12)
+    assert confidence(np.eye(p.size)[data.draw(st.integers(0, p.size - 1))]) == 1.0
+    shuffled = np.array(data.draw(st.permutations(p.tolist())))
+    assert confidence(shuffled) == pytest.approx(claimed, abs=1e-12)
+    assert confidence((1.0 - doubt) * p + doubt * uniform) <= claimed + 1e-12
+
+
+def test_confidences_by_hand() -> None:
+    assert margin_confidence([0.5, 0.3, 0.2]) == pytest.approx(0.2)
+    assert entropy_confidence([0.5, 0.5, 0.0, 0.0]) == pytest.approx(0.5)
+    assert entropy_confidence([0.25, 0.75]) == pytest.approx(0.188722, abs=1e-6)
+    for function in (entropy_confidence, margin_confidence, likeliest_bin):
+        with pytest.raises(ValueError, match="sum to 1"):
+            function([0.5, 0.4])
+
+
+def test_the_likeliest_bin_is_the_lowest_of_equals_despite_rounding() -> None:
+    assert likeliest_bin([0.1, 0.45 - 1e-12, 0.45 + 1e-12]) == 1
+    assert likeliest_bin([0.2, 0.3, 0.5]) == 2
+
+
+@property_test
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=12))
+def test_precision_and_recall_are_shares_of_the_claimed_and_of_the_true(
+    cases: list[tuple[bool, bool]],
+) -> None:
+    claimed, actual = [said for said, _ in cases], [true for _, true in cases]
+    precision, recall = precision_and_recall(claimed, actual)
+    came_true = [true for said, true in cases if said]
+    found = [said for said, true in cases if true]
+    for share, outcomes in ((precision, came_true), (recall, found)):
+        if outcomes:
+            assert share == pytest.approx(np.mean(outcomes))
+        else:
+            assert math.isnan(share)
+    # Who claims everything finds everything, at the precision of the base rate.
+    everything = precision_and_recall([True] * len(cases), actual)
+    if any(actual):
+        assert everything == pytest.approx((np.mean(actual), 1.0))
+
+
+@pytest.mark.parametrize(
+    "function", [spearman, aurc, auroc, expected_calibration_error, precision_and_recall]
+)
 @pytest.mark.parametrize(
     ("a", "b"), [([0.1], [0.1, 0.2]), ([math.nan], [0.0]), ([0.1], [math.inf]), ([[0.1]], [[0.1]])]
 )

@@ -574,6 +574,105 @@ def _eval_smollm2(result: Any) -> dict[str, Any]:
     return {"table": _table(columns, rows), "problems": result["evaluations"][0]["problems"]}
 
 
+def _rewards_small(result: Any) -> dict[str, Any]:
+    names = {
+        "base_rates": "base rates by problem, no model",
+        "supervised": "supervised letters, no rewards",
+        "warm": "warm start",
+        "correctness": "correctness",
+        "brier": "correctness + Brier",
+        "crps": "correctness + CRPS",
+    }
+    columns = {
+        "arm": "{name}",
+        "CRPS": "{crps:.3f} ({crps_interval[0]:.3f} to {crps_interval[1]:.3f})",
+        "half-Brier": "{half_brier:.3f} ({half_brier_interval[0]:.3f} to "
+        "{half_brier_interval[1]:.3f})",
+        "ECE": "{ece:.2f}",
+        "AURC": "{aurc:.2f}",
+        "error rate": "{error:.2f}",
+        "Spearman": "{spearman:.2f}",
+        "distinct": "{distinct:.0f}",
+    }
+    rows = [{"name": name, **result[arm]} for arm, name in names.items()]
+    sets = [
+        {"name": name}
+        | {
+            f"{kind}_{score}": result["set_of"][arm][kind][score]
+            for kind in ("gpus", "problems", "those")
+            for score in ("crps", "half_brier", "ece")
+        }
+        for arm, name in names.items()
+    ]
+    of_sets = {"arm": "{name}"} | {
+        f"{kind}: CRPS, half-Brier, ECE": f"{{{key}_crps:.3f}}, {{{key}_half_brier:.3f}}, "
+        f"{{{key}_ece:.2f}}"
+        for key, kind in (("gpus", "GPUs"), ("problems", "problems"), ("those", "those pairs"))
+    }
+    differences = [
+        {"name": f"{names[arm]}, against {names[rival].split(',')[0]}", **scores}
+        for arm, rivals in result["differences"].items()
+        for rival, scores in rivals.items()
+    ]
+    form = "{{{0}[0]:+.3f}} to {{{0}[1]:+.3f}}"
+    of_differences = {"arm": "{name}"} | {
+        title: form.format(score)
+        for score, title in (("crps", "CRPS"), ("half_brier", "half-Brier"))
+    }
+    return {
+        "table": _table(columns, rows),
+        "sets_table": _table(of_sets, sets),
+        "differences_table": _table(of_differences, differences),
+        "runs": result["brier"]["runs"],
+        "verdict": ", ".join(result["reproduced"]) or "no reward",
+    }
+
+
+def _supervised(result: Any) -> dict[str, Any]:
+    names = {
+        "supervised": "supervised letters",
+        "trees": "default, one measured",
+        "trees_after_25": "default, 26 measured",
+        "base_rates": "base rates by problem",
+    }
+    sets = {
+        "those": "three problems, other GPUs",
+        "gpus": "other GPUs",
+        "problems": "other problems",
+        "as_they_come": "both, as they come",
+    }
+    columns = {
+        "pairs": "{pairs}",
+        "forecaster": "{name}",
+        "CRPS": "{crps:.3f}",
+        "half-Brier": "{half_brier:.3f}",
+        "ECE": "{ece:.2f}",
+        "Spearman": "{spearman:.2f}",
+    }
+    rows = [
+        {"pairs": title, "name": name, **result["track_t"][kind][arm]}
+        for kind, title in sets.items()
+        for arm, name in names.items()
+    ]
+    written = {
+        "forecaster": "{name}",
+        "CRPS": "{crps:.3f}",
+        "half-Brier": "{half_brier:.3f}",
+        "ECE": "{ece:.2f}",
+        "AUROC of failure": "{auroc_failure:.2f}",
+        "AUROC of a gain": "{auroc_gain:.2f}",
+    }
+    of_l = [
+        {"name": name, **result["track_l"][arm]}
+        for arm, name in (
+            ("supervised", "supervised letters"),
+            ("trees", "trees"),
+            ("prior", "shares of the outcomes"),
+        )
+    ]
+    return {"table": _table(columns, rows), "written": _table(written, of_l)}
+
+
 _COMPUTED: dict[str, Callable[[Any], dict[str, Any]]] = {
     "critic": _critic,
     "eval_smollm2": _eval_smollm2,
@@ -582,9 +681,11 @@ _COMPUTED: dict[str, Callable[[Any], dict[str, Any]]] = {
     "modules": _modules,
     "llm_throughput": _llm_throughput,
     "overhead": _overhead,
+    "rewards_small": _rewards_small,
     "search_real": _search_real,
     "search_replay": _search_replay,
     "six_problems": _six_problems,
+    "supervised": _supervised,
     "timing": _timing,
     "emulator": _emulator,
     "emulator_faults": _emulator_faults,

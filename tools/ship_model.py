@@ -45,7 +45,7 @@ _LIMITS = """\
   the tables above are then close to a coin and worse than the source's own prior. The order of a
   pool is then better than chance where kernels are edits of each other, and worse where kernels
   that are feared to fail are the faster ones: measure a few kernels first, or train a model on your
-  own rows (`kernelcast train`), whose order carries (bench/track_s.py).
+  own rows (`kernelcast train trees`), whose order carries (bench/track_s.py).
 - Its trees carry little from source to source: the weight that they keep was learnt on sources that
   they had not seen. Most of what it knows in a search comes from that search and from the store.
 - Two of its sources publish winners only; they teach it nothing about failure.

@@ -113,3 +113,6 @@ DEFAULT_BINS = Bins(
 
 Edges near the square roots of two have two digits, which keeps prompts short.
 """
+
+BINS = {bins.name: bins for bins in (DEFAULT_BINS, PAPER_BINS)}
+"""The tables by name."""

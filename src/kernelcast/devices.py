@@ -32,6 +32,10 @@ _BASELINE = (8, "128-bit vectors, one multiply and one add unit")
 _BANDWIDTH_PER_CORE_BYTES_S = 10e9
 _BANDWIDTH_LIMIT_BYTES_S = 200e9
 _FALLBACK_CLOCK_HZ = 2e9
+_MAKERS_WORDS = frozenset(
+    ("nvidia", "geforce", "tesla", "quadro", "amd", "instinct", "radeon", "pro", "gpu")
+)
+_BOARD_WORDS = {"form": r"(pcie|sxm)\d?", "memory": r"(\d+)gb", "kind": r"(hbm)\d?e?"}
 _VENDOR_WORDS = {
     "nvidia": "nvidia|geforce|quadro|tesla|titan|rtx|gtx",
     "amd": r"amd|radeon|instinct|mi\d+\w?",
@@ -138,6 +142,38 @@ def find_device(name: str) -> Device:
     if not matches:
         raise SetupError(f"unknown device {name!r}; known: cpu, {', '.join(sorted(known))}")
     return known[matches[0]]
+
+
+def named(name: str) -> Device | None:
+    """Return the device of the catalogue that drivers and files call so; None if none is.
+
+    They add a vendor, and may leave out the form of the board or the size of its memory. A form or
+    a size that they state is never another one.
+    """
+    model, board = _read_name(name)
+    fitting = []
+    for device in catalogue().values():
+        known_model, known_board = _read_name(device.name)
+        stated = board.keys() & known_board.keys()
+        if model == known_model and all(board[what] == known_board[what] for what in stated):
+            fitting.append(device)
+    return fitting[0] if fitting else None
+
+
+def _read_name(name: str) -> tuple[frozenset[str], dict[str, str]]:
+    """The words that name a model, and its form and memory where they are stated."""
+    words = re.findall(r"[a-z0-9]+", name.lower())
+    board = {}
+    for what, pattern in _BOARD_WORDS.items():
+        for word in words:
+            if match := re.fullmatch(pattern, word):
+                board[what] = match[1]
+    model = {
+        word
+        for word in words
+        if not any(re.fullmatch(pattern, word) for pattern in _BOARD_WORDS.values())
+    }
+    return frozenset(model - _MAKERS_WORDS), board
 
 
 def same_vendor(device: str | None, other: str | None) -> bool:

@@ -38,7 +38,7 @@ _RUN_KEYS = ("seed", "inspect", "reuse")
 _GPU_BACKENDS = frozenset({"cuda", "triton"})
 KEYS = ("problem", *_RUN_KEYS, "budget", "store", "name", *KINDS)
 """First words of the keys that state a run."""
-_FORECASTER_ONLY = ("ask", "samples", "bins")
+_FORECASTER_ONLY = ("ask", "samples", "bins", "think", "names")
 
 
 @dataclass(frozen=True)

@@ -48,12 +48,49 @@ def half_brier(probabilities: ArrayLike, outcome: int) -> float:
     Raises:
         ValueError: the probabilities do not sum to 1, or there is no such bin.
     """
-    p = np.asarray(probabilities, dtype=np.float64)
-    if p.ndim != 1 or p.size < 2 or not np.all(p >= 0.0) or not abs(p.sum() - 1.0) < 1e-6:
-        raise ValueError("give at least two probabilities that sum to 1; renormalise them first")
-    if not 0 <= outcome < p.size:
-        raise ValueError(f"outcome {outcome} is not one of {p.size} bins")
+    p = _probabilities(probabilities, outcome)
     return float(p @ p + 1.0 - 2.0 * p[outcome]) / 2.0
+
+
+def ordinal_crps(probabilities: ArrayLike, outcome: int) -> float:
+    """Ranked probability score over ordered bins, mean over the edges; 0 (best) to 1.
+
+    Unlike `half_brier`, it forgives a near miss. Arguments and errors are the same.
+    """
+    p = _probabilities(probabilities, outcome)
+    below = np.cumsum(p)[:-1]
+    return float(np.mean((below - (np.arange(p.size - 1) >= outcome)) ** 2))
+
+
+def likeliest_bin(probabilities: ArrayLike) -> int:
+    """Index of the likeliest bin, the lowest of several: a difference of 1e-9 is rounding."""
+    p = _probabilities(probabilities)
+    return int(np.argmax(p > p.max() - 1e-9))
+
+
+def entropy_confidence(probabilities: ArrayLike) -> float:
+    """One less the entropy over that of equal probabilities; 0 (all equal) to 1 (sure)."""
+    p = _probabilities(probabilities)
+    some = p[p > 0.0]
+    entropy = -float(some @ np.log(some))
+    return min(1.0, max(0.0, 1.0 - entropy / math.log(p.size)))
+
+
+def margin_confidence(probabilities: ArrayLike) -> float:
+    """Lead of the likeliest bin over the next; 0 (tied) to 1 (sure)."""
+    second, first = np.sort(_probabilities(probabilities))[-2:]
+    return float(first - second)
+
+
+def precision_and_recall(claimed: ArrayLike, actual: ArrayLike) -> tuple[float, float]:
+    """Share of the claimed that came true, and share of the true that was claimed; 0 to 1 (all).
+
+    The first is nan if nothing was claimed, the second if nothing came true.
+    """
+    said, true = _paired(claimed, actual)
+    hits = float(np.sum((said > 0.0) & (true > 0.0)))
+    claims, events = (float(np.sum(values > 0.0)) for values in (said, true))
+    return hits / claims if claims else math.nan, hits / events if events else math.nan
 
 
 def log_score(distribution: Distribution, log2_speedup: float, *, floor: float = 0.0) -> float:
@@ -224,13 +261,22 @@ def judge(
         crps=crps(forecast.distribution, outcome),
         half_brier=half_brier(probabilities, true_bin),
         confidence=max(probabilities),
-        bin_correct=probabilities.index(max(probabilities)) == true_bin,
+        bin_correct=likeliest_bin(probabilities) == true_bin,
         inside_80=low <= outcome <= high,
         stage_crps={
             stage.forecaster: crps(stage.distribution, outcome) for stage in forecast.stages
         },
         objections=dict.fromkeys(objected, no_gain),
     )
+
+
+def _probabilities(probabilities: ArrayLike, outcome: int = 0) -> Floats:
+    p = np.asarray(probabilities, dtype=np.float64)
+    if p.ndim != 1 or p.size < 2 or not np.all(p >= 0.0) or not abs(p.sum() - 1.0) < 1e-6:
+        raise ValueError("give at least two probabilities that sum to 1; renormalise them first")
+    if not 0 <= outcome < p.size:
+        raise ValueError(f"outcome {outcome} is not one of {p.size} bins")
+    return p
 
 
 def _paired(a: ArrayLike, b: ArrayLike) -> tuple[Floats, Floats]:

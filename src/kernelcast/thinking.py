@@ -303,6 +303,7 @@ class Thinking:
             anchor=self._journal.kernel(anchor.kernel_id),
             anchor_log2_speedup=anchor.log2_speedup,
             anchor_runtime_s=self._journal.runtime_s(anchor.log2_speedup),
+            anchor_cases=anchor.cases,
             evidence=candidate.evidence,
             anchor_evidence=anchor.evidence,
             incumbent_log2=self._journal.state.incumbent.log2_speedup,

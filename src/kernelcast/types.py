@@ -233,6 +233,11 @@ class Problem(Record):
         return Problem(**{**dict(self), **changes})
 
     @property
+    def argument_names(self) -> tuple[str, ...]:
+        """The names of arrays and dimensions, in the order of the C signature."""
+        return (*(argument.name for argument in self.arguments), *self.dimensions)
+
+    @property
     def timed_cases(self) -> tuple[Case, ...]:
         """The cases that the speedup is averaged over."""
         return tuple(case for case in self.cases if case.timed)
@@ -582,7 +587,8 @@ class Evidence(Record):
 
     None is unknown. Registers and stack are per thread, shared memory is per block, spills are
     bytes stored and loaded for lack of registers. If a source has several GPU functions, sizes are
-    their maxima and counts their sums. `launches` is the least number per call.
+    their maxima and counts their sums. `launches` is the least number per call; `launched` is the
+    geometry in the first timed case, where the source states it.
 
     `emulated` has an estimate for each timed case; if it has none, `not_emulated` says why.
     `unchecked` says why the small cases were not emulated to check their results. Both are empty
@@ -605,6 +611,7 @@ class Evidence(Record):
     block_threads: int | None = None
     occupancy: float | None = None
     launches: int | None = None
+    launched: Launched | None = None
     emulated: tuple[Emulated, ...] = ()
     not_emulated: str = ""
     unchecked: str = ""
@@ -992,6 +999,7 @@ class Query(Record):
     """One question to a forecaster: a candidate against an anchor.
 
     `anchor_measured`: False if neither kernel was measured, so that each may stand for the anchor.
+    `anchor_cases`: the anchor's speed by case, the slowest first; empty if it is not known.
     `writer`: what wrote the candidate, such as the name of a model; empty if unknown.
     `incumbent_log2`: the speed that a new best must exceed, if known.
     """
@@ -1003,6 +1011,7 @@ class Query(Record):
     anchor: Kernel
     anchor_log2_speedup: float
     anchor_runtime_s: float
+    anchor_cases: tuple[CaseSpeed, ...] = ()
     anchor_measured: bool = True
     evidence: Evidence | None = None
     anchor_evidence: Evidence | None = None
@@ -1017,6 +1026,7 @@ class Query(Record):
                 "anchor": self.candidate,
                 "evidence": self.anchor_evidence,
                 "anchor_evidence": self.evidence,
+                "anchor_cases": (),
                 "claim": Claim(),
             }
         )

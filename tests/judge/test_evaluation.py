@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
-from kernelcast.dataset import Trial, Trials
+from kernelcast.dataset import RecordedForecast, Trial, Trials
 from kernelcast.distribution import Distribution
 from kernelcast.errors import SetupError
 from kernelcast.judge.evaluation import (
@@ -25,10 +25,21 @@ from kernelcast.judge.evaluation import (
     draw,
     evaluate,
     hindsight,
+    known_then,
+    recorded_answers,
 )
 from kernelcast.scoring import crps, half_brier, top_share_recovery
 from kernelcast.testing import SyntheticBackend, make_kernel, make_query, synthetic_kernels
-from kernelcast.types import FailureKind, Forecast, Observation, Query, Spend, Usage
+from kernelcast.types import (
+    Failure,
+    FailureKind,
+    Forecast,
+    Observation,
+    Query,
+    Spend,
+    Timing,
+    Usage,
+)
 
 BACKEND = SyntheticBackend()
 KERNELS = synthetic_kernels(40)
@@ -171,9 +182,22 @@ class Slow(Diary):
 def test_who_does_not_learn_is_asked_several_at_once_and_told_apart() -> None:
     questions = draw([trials("a", range(9), ordered=True), trials("b", range(3), ordered=False)])
     slow, done = Slow(), []
-    forecasts = ask_at_once(slow, asked_queries(questions), lambda: done.append(1))
+    asked = [(slow, query) for query in asked_queries(questions)]
+    forecasts = ask_at_once(asked, lambda: done.append(1))
     assert len(done) == len(forecasts) == 12
     assert answered(questions, forecasts) == ask(Diary, questions)
+
+
+def test_what_was_known_at_a_question_is_what_its_search_had_measured() -> None:
+    questions = draw([trials("a", range(5), ordered=True), trials("b", range(3), ordered=False)])
+    known = known_then(questions)
+    assert len(known) == len(asked_queries(questions)) == 8
+    of_search = questions[0].search.trials
+    for at in range(5):
+        news = [observation for trial in of_search[: at + 1] for observation in trial.news]
+        assert list(known[at]) == news
+    assert len(known[4]) > len(known[0])
+    assert known[5:] == [()] * 3
 
 
 class Refusing(Diary):
@@ -189,7 +213,7 @@ def test_a_broken_set_up_ends_the_asking_at_once() -> None:
     refusing = Refusing()
     queries = asked_queries(draw([trials("a", range(30), ordered=False)]))
     with pytest.raises(SetupError, match="pay first"):
-        ask_at_once(refusing, queries, lambda: None)
+        ask_at_once([(refusing, query) for query in queries], lambda: None)
     assert len(refusing.notes) == 1
 
 
@@ -304,6 +328,82 @@ def test_bins_can_be_the_papers() -> None:
         evaluate(answers(0.3), PAPER_BINS).scores["half_brier"]
         != evaluate(answers(0.3)).scores["half_brier"]
     )
+
+
+TIMING = Timing(
+    log2_speedup=0.0, low=0.0, high=0.0, resolved=True, runtime_s=1.0, reference_runtime_s=1.0,
+    cases=(),
+)  # fmt: skip
+
+
+def told(*centres_and_truths: tuple[float, float | None], p_ok: float = 1.0) -> list[Answer]:
+    """Sure forecasts at these log2 speedups, beside these outcomes; None is a failure."""
+    kernels = iter(synthetic_kernels(len(centres_and_truths)))
+    found = []
+    for centre, truth in centres_and_truths:
+        query = make_query(next(kernels))
+        measured = BACKEND.measure(query.problem, query.candidate, 0)
+        update = dict.fromkeys(("log2_speedup", "low", "high"), truth)
+        timing = None if truth is None else TIMING.model_copy(update=update)
+        failure = Failure(kind=FailureKind.CRASH, message="") if truth is None else None
+        measured = measured.model_copy(update={"timing": timing, "failure": failure})
+        forecast = Forecast(
+            forecaster="sure",
+            anchor_id=query.anchor.id,
+            anchor_log2_speedup=0.0,
+            distribution=Distribution.normal(centre, 1e-3),
+            failure={FailureKind.CRASH: 1.0 - p_ok},
+        )
+        outcome = Observation(kernel=query.candidate, measurement=measured)
+        found.append(Answer(0, "g", forecast, Trial(query, truth is not None, truth, outcome)))
+    return found
+
+
+def test_a_neighbour_of_the_true_bin_is_off_by_one() -> None:
+    # The paper's bins are one octave wide or half of one: 0.25 is a neighbour of 0.75, not of 1.5.
+    found = evaluate(told((0.25, 0.3), (0.25, 0.75), (0.25, -0.25), (0.25, 1.5)), PAPER_BINS)
+    assert found.scores["accuracy"].value == 0.25
+    assert found.scores["off_by_one"].value == 0.75
+
+
+def test_discovery_counts_failures_as_not_faster() -> None:
+    cases = ((1.0, 0.5), (1.0, -0.5), (1.0, None), (-1.0, 0.2), (-1.0, -0.2))
+    found = evaluate(told(*cases)).scores
+    assert found["discovery_precision"].value == pytest.approx(1 / 3)
+    assert found["discovery_recall"].value == 0.5
+    likely_to_fail = evaluate(told(*cases, p_ok=0.5)).scores
+    assert math.isnan(likely_to_fail["discovery_precision"].value)
+    assert likely_to_fail["discovery_recall"].value == 0.0
+
+
+def test_a_right_kernel_that_was_not_timed_is_no_discovery_or_miss() -> None:
+    (timed, other) = told((1.0, 0.5), (1.0, 0.5))
+    untimed = replace(other.trial, log2_speedup=None, observation=None)
+    found = evaluate([timed, replace(other, trial=untimed)]).scores
+    assert found["discovery_precision"].value == found["discovery_recall"].value == 1.0
+
+
+def recorded(repeat: int, *mass: float) -> RecordedForecast:
+    return RecordedForecast(
+        key="k", problem="p", occurrence=1, forecaster="m", repeat=repeat, bins="paper",
+        probabilities=mass or None, raw_probability_sum=None, unparsed=not mass,
+        input_tokens=7, output_tokens=None, seconds=2.0,
+    )  # fmt: skip
+
+
+def test_every_repeat_of_a_recorded_forecast_is_an_answer_in_a_pool_of_its_own() -> None:
+    pool = trials("a", range(6), ordered=False)
+    named = [replace(one, row_id=str(at)) for at, one in enumerate(pool.trials)]
+    questions = draw([replace(pool, trials=tuple(named)), trials("b", [], ordered=False)])
+    sure = (0.0,) * 7 + (1.0,)
+    by_row = {str(at): [recorded(0, *sure), recorded(1)] for at in range(6)}
+    answers = recorded_answers(questions, by_row)
+    assert [each.pool for each in answers] == [0, len(questions)] * 6
+    found = evaluate(answers, PAPER_BINS)
+    assert (found.forecasts, found.kernels, found.unparsed) == (12, 6, 6)
+    assert found.usage.input_tokens == 84
+    assert answers[0].forecast.distribution.bin_probabilities(PAPER_BINS) == sure
+    assert answers[1].forecast.distribution.bin_probabilities(PAPER_BINS) == (0.125,) * 8
 
 
 def test_nothing_to_judge_is_nan() -> None:

@@ -301,6 +301,7 @@ def test_the_example_in_opencl_is_measured() -> None:
 
 
 @pytest.mark.measures
+@pytest.mark.full  # a build of a minute; `test_torch.py` builds another one
 @pytest.mark.skipif(
     importlib.util.find_spec("torch") is None
     or shutil.which("bwrap") is None

@@ -31,7 +31,9 @@ def test_a_user_gets_a_model_and_its_scores(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     dataset.write_rows("rows.parquet", dataset.to_table(search_rows(12, 8)))
-    ran = CliRunner().invoke(main, ["train", "rows.parquet", "--json"], catch_exceptions=False)
+    ran = CliRunner().invoke(
+        main, ["train", "trees", "rows.parquet", "--json"], catch_exceptions=False
+    )
     written = json.loads(ran.stdout)
     assert SourceModel.load(Path(written["model"])).header.trained_on == "made (96)"
     card = Path(written["card"]).read_text()

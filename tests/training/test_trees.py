@@ -10,7 +10,8 @@ from kernelcast.errors import SetupError
 from kernelcast.forecasters._source import CLASS_EDGES, SourceForecaster, SourceModel
 from kernelcast.judge.evaluation import ask, draw, evaluate
 from kernelcast.training.folds import Fold, cross_validate
-from kernelcast.training.trees import check_publishable, train_source_model
+from kernelcast.training.licences import check_publishable
+from kernelcast.training.trees import train_source_model
 from kernelcast.types import Forecast
 
 from .conftest import search_rows

@@ -49,6 +49,7 @@ from kernelcast.types import (
     Failure,
     FailureKind,
     Kernel,
+    Launched,
     Problem,
     content_hash,
 )
@@ -115,7 +116,10 @@ class GpuBackend(MeasuringBackend[Program]):
         problem's own seed wrong, it judges no kernel of that problem.
         """
         evidence = super()._inspect(problem, kernel)
-        if not self._emulates or evidence.failure is not None or not problem.arguments:
+        if evidence.failure is not None or not problem.arguments:
+            return evidence
+        evidence = evidence.model_copy(update={"launched": self._launched(problem, kernel)})
+        if not self._emulates:
             return evidence
         key = content_hash(f"{problem.id}\0{kernel.source}")
         with self._lock:
@@ -128,6 +132,19 @@ class GpuBackend(MeasuringBackend[Program]):
             if len(self._inspected) > _KEPT_EVIDENCE:
                 self._inspected.popitem(last=False)
         return evidence
+
+    def _launched(self, problem: Problem, kernel: Kernel) -> Launched | None:
+        """The geometry in the first timed case; None if the code does not state it."""
+        case = problem.timed_cases[0]
+        program = self._build(problem, case, kernel.source).program
+        if program is None:
+            return None
+        return Launched(
+            kernel=problem.entry,
+            grid=program.launch.grid_extent(case.dimensions),
+            block=program.launch.block_extent(case.dimensions),
+            shared_bytes=program.launch.shared_bytes(case.dimensions),
+        )
 
     def _with_emulation(self, problem: Problem, kernel: Kernel, evidence: Evidence) -> Evidence:
         failure, unchecked, cpu_s = self._checked(problem, kernel)

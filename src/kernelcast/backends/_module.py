@@ -7,6 +7,7 @@ as nested structures (`kernelcast.structure`), and arrays as places in the share
 import ast
 import importlib
 import sys
+import tempfile
 import types
 
 TYPE_CHECKING = False
@@ -22,12 +23,14 @@ def import_torch() -> "Any":
     """Import PyTorch in a process that may start and write nothing.
 
     PyTorch for CUDA looks for a library by a compiler and a temporary file. It knows what to do
-    where none is found.
+    where none is found. Where dill is installed, PyTorch imports it, and dill asks for the name of
+    a folder for temporary files.
     """
     util: Any = importlib.import_module("ctypes.util")
     find, util.find_library = util.find_library, lambda _name: None
+    named, tempfile.tempdir = tempfile.tempdir, "/tmp"  # noqa: S108 - a name, nothing is written
     torch = importlib.import_module("torch")
-    util.find_library = find
+    util.find_library, tempfile.tempdir = find, named
     return torch
 
 

@@ -17,6 +17,7 @@ import mmap
 import os
 import struct
 import sys
+import tempfile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ def _load(
             _module.import_torch()
             _module.on_cpu()
             return _module.Reference(source, where, module), RETURNED, b""
+        # Packages ask for the name of a folder for temporary files when they are imported.
+        tempfile.tempdir = "/tmp"  # noqa: S108  (nothing can be written there)
         exec(compile(source, where, "exec"), namespace)  # noqa: S102  (this process is for it)
     except Exception as error:
         return None, NOT_LOADED, _text(error)

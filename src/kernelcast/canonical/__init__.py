@@ -2,8 +2,9 @@ r"""Canonical source, and the hash that names a kernel.
 
 Canonical source has no comments, layout, docstrings or invisible characters, and nothing that the
 entry does not reach. A name stays only if a list of the language or its libraries owns it; every
-other name is a number, and strings are empty. Forecasters are shown no other source. Nothing here
-raises for a malformed kernel. `docs/explanation/canonical.md` describes what stays.
+other name is a number, unless the caller asks for more names, and strings are empty. Forecasters
+are shown no other source. Nothing here raises for a malformed kernel.
+`docs/explanation/canonical.md` describes what stays.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Literal
 
 from kernelcast.cache import kept
 from kernelcast.canonical._c import numbered_c, reduce_c
@@ -25,12 +26,13 @@ from kernelcast.canonical._python import (
     plain_python,
     reduce_python,
 )
-from kernelcast.canonical._vocabulary import vocabulary
+from kernelcast.canonical._vocabulary import KeptNames, vocabulary
 from kernelcast.errors import SetupError
 from kernelcast.languages import dialect, endings, of_ending
 from kernelcast.types import Kernel, Language
 
 __all__ = [
+    "NameStyle",
     "Token",
     "as_kernel",
     "canonical_parameters",
@@ -43,6 +45,7 @@ __all__ = [
     "tokens",
 ]
 
+NameStyle = Literal["numbered", "vocabulary"]
 _SOURCES_KEPT = 8192
 
 
@@ -109,7 +112,14 @@ def _kernel_id(source: str, language: str, _dialect: str) -> str:
 
 
 @lru_cache(maxsize=_SOURCES_KEPT)
-def canonical_source(source: str, language: str, entry: str | None = None) -> str:
+def canonical_source(
+    source: str,
+    language: str,
+    entry: str | None = None,
+    *,
+    arguments: tuple[str, ...] = (),
+    names: NameStyle = "numbered",
+) -> str:
     """The same program without what only a reader would see, under numbers for names.
 
     Args:
@@ -118,18 +128,27 @@ def canonical_source(source: str, language: str, entry: str | None = None) -> st
         entry: The function or class by which the problem calls the kernel. It keeps its name, and
             what it does not reach is dropped. Without it, whatever could be called from outside is
             kept.
+        arguments: The problem's own names, as in `Problem.argument_names`; they stay. An entry in
+            the C family with as many parameters shows these names for them.
+        names: `vocabulary` also keeps the author's names that consist of words of the field, such
+            as `tile_row`; `numbered` keeps none.
 
     Raises:
         SetupError: The language is none of these.
     """
-    return _canonical_source(source, language, repr(dialect(language)), entry)
+    return _canonical_source(
+        source, language, repr(dialect(language)), entry, "\n".join(arguments), names
+    )
 
 
 @kept(str.encode, bytes.decode)
-def _canonical_source(source: str, language: str, _dialect: str, entry: str | None) -> str:
+def _canonical_source(
+    source: str, language: str, _dialect: str, entry: str | None, arguments: str, names: str
+) -> str:
+    own = KeptNames(tuple(arguments.splitlines()), of_field=names == "vocabulary")
     if not _is_c_family(language):
-        return reduce_python(source, entry)
-    reduced, _ = reduce_c([lex_c(source)], vocabulary(language), entry)
+        return reduce_python(source, entry, own)
+    reduced, _ = reduce_c([lex_c(source)], vocabulary(language), entry, own=own)
     return print_c(reduced[0])
 
 

@@ -20,7 +20,7 @@ from itertools import compress, pairwise, takewhile
 from typing import Any, Literal
 
 from kernelcast.canonical._lexer import IN_DIRECTIVE, STANDS_IN, Token, TokenKind
-from kernelcast.canonical._vocabulary import Numbers, Vocabulary, role
+from kernelcast.canonical._vocabulary import NO_NAMES, KeptNames, Numbers, Vocabulary, role
 
 _TYPE_KEYS = frozenset({"struct", "class", "union", "enum"})
 _BEFORE_TYPE = _TYPE_KEYS | {"typename", "using", "namespace"}
@@ -43,6 +43,7 @@ _CONDITIONALS = frozenset({"if", "ifdef", "ifndef"})
 _ALTERNATIVES = frozenset({"else", "elif", "elifdef", "elifndef"})
 _DIRECTIVES = _CONDITIONALS | _ALTERNATIVES
 _DIRECTIVES |= {"define", "undef", "endif", "pragma"}
+_NAMING = frozenset({"define", "undef", "ifdef", "ifndef"})  # a name follows, after a gap
 _CONSTANT_CONDITIONS = frozenset({"#if 0", "#if false", "#if 1", "#if true"})
 _CONSTANTS = {"0": "off", "false": "off", "1": "on", "true": "on"}
 _SKIPPED = frozenset({"off", "done"})
@@ -106,12 +107,14 @@ def reduce_c(
     vocabulary: Vocabulary,
     entry: str | None = None,
     wanted: Collection[str] = (),
+    own: KeptNames = NO_NAMES,
 ) -> tuple[list[list[tuple[TokenKind, str]]], dict[str, str]]:
     """Canonical tokens of each source of one program, and the new names of what `wanted` calls.
 
     `entry` is the function that the problem calls; it keeps its name. For a program inside another
     language, `wanted` holds the words by which it may be called: functions so named are the
-    entries. Without either, every function with external linkage is an entry.
+    entries. Without either, every function with external linkage is an entry. `own` are the
+    author's names that stay.
     """
     programs = [_Program(source, vocabulary) for source in sources]
     called = {str(entry)} if any(entry in program.functions for program in programs) else set()
@@ -124,7 +127,7 @@ def reduce_c(
     has_labels = any(program.has_labels for program in programs)
     for program in programs:
         program.reduce(called, is_closed=bool(called) or has_labels)
-    names = _Names(programs, vocabulary, kept)
+    names = _Names(programs, vocabulary, kept, own)
     reduced = [list(names.written(program)) for program in programs]
     return reduced, {name: new for name in wanted if (new := names.numbers.known(name))}
 
@@ -357,6 +360,37 @@ class _Program:
         is_hidden = item.kind == "variable" and is_constant
         return is_hidden or "template" in words or not words.isdisjoint(_INTERNAL)
 
+    def parameters(self, item: _Item) -> list[str]:
+        """The names of a function's parameters, as far as they are plain."""
+        texts = self.texts
+        places = range(item.start, item.stop - 1)
+        heads = [at for at in places if texts[at] in item.names and texts[at + 1] == "("]
+        if item.kind != "function" or not heads:
+            return []
+        at = heads[0]
+        names = [""]
+        angles = 0
+        in_value = False
+        stop = self.partner[at + 1]
+        at += 2
+        while at < stop:
+            text = texts[at]
+            if text == "<" or text[0] == ">":
+                angles += 1 if text == "<" else -text.count(">")
+            elif text == "," and angles <= 0:
+                names.append("")
+                in_value = False
+            elif text == "=":
+                in_value = True
+            elif text in _CLOSING:
+                names[-1] = "" if text != "[" else names[-1]
+                in_value = in_value or text == "("
+                at = self.partner[at]
+            elif self.kinds[at] == "identifier" and angles <= 0 and not in_value:
+                names[-1] = text
+            at += 1
+        return names
+
     # ---- code that does nothing ------------------------------------------------------------------
 
     def _drop_never_run(self) -> None:
@@ -475,11 +509,16 @@ class _Names:
     """
 
     def __init__(
-        self, programs: Sequence[_Program], vocabulary: Vocabulary, kept: frozenset[str]
+        self,
+        programs: Sequence[_Program],
+        vocabulary: Vocabulary,
+        kept: frozenset[str],
+        own: KeptNames,
     ) -> None:
         self.words = vocabulary
         self.kept = kept
-        self.numbers = Numbers()
+        self.own = own
+        self.numbers = Numbers(own)
         self.defined = {
             name
             for program in programs
@@ -493,6 +532,10 @@ class _Names:
         self.prefixes: dict[str, str] = {}
         for program in programs:
             self._survey(program)
+        for program in programs:
+            for number, item in enumerate(program.items):
+                if not item.names.isdisjoint(kept):
+                    self._call_parameters(program, item, _home(program, number))
 
     def _survey(self, program: _Program) -> None:
         texts = program.texts
@@ -523,6 +566,31 @@ class _Names:
                     self.shared.add(text)
         self.prefixes.update(dict.fromkeys(program.macros, "M"))
 
+    def _call_parameters(self, program: _Program, item: _Item, home: str) -> None:
+        """Show the entry's parameters under the problem's names for them, unless one clashes."""
+        wanted = self.own.arguments
+        given = program.parameters(item)
+        pairs = dict(zip(given, wanted, strict=False))
+        if len(given) != len(wanted) or len(pairs) < len(wanted) or "" in pairs:
+            return
+        if not all(new in self.own and new.isascii() and new.isidentifier() for new in wanted):
+            return
+        declared = self._declared(program, item)
+        used = self.shared | self.defined
+        for at in range(item.start, item.stop):
+            if program.alive[at] and at in program.directives:
+                used.update(_WORD.findall(program.texts[at]))
+            elif program.alive[at] and program.texts[at - 1] not in _ACCESS:
+                used.add(program.texts[at])
+        changed = {name: new for name, new in pairs.items() if name != new}
+        for name, new in changed.items():
+            is_plain = name in declared or name not in self.words.names
+            is_free = new in changed or not (new in used or new in self.words.names)
+            if not (is_plain and name not in self.shared and is_free):
+                return
+        for name, new in changed.items():
+            self.numbers.call(name, new, home)
+
     def _owned(self, item: _Item, before: str) -> frozenset[str]:
         """The words that stay in a place: members of a type are declared without an access."""
         is_member = before in _ACCESS or item.kind == "type"
@@ -549,7 +617,7 @@ class _Names:
         texts = program.texts
         code_stop = 0  # the end of assembly, pragmas and attributes, whose strings are code
         for number, item in enumerate(program.items):
-            home = f"{id(program)}:{number}"
+            home = _home(program, number)
             mine = self.defined
             if item.kind == "function":
                 mine = mine | self._declared(program, item)
@@ -636,7 +704,7 @@ class _Names:
             return ""
         if word in ("include", "include_next", "import") and _HEADER.match(rest):
             return f"#{word} {self._in_assembly(rest, home)}"
-        if word not in _DIRECTIVES:
+        if word not in _DIRECTIVES or (word in _NAMING and text[len(word) + 1 :][:1].strip()):
             return "#error"
         texts = self.words.texts if is_pragma else frozenset()
         is_code = bool(texts) or not _TAKES_CODE.isdisjoint(_WORD.findall(rest))
@@ -660,6 +728,11 @@ class _Names:
                 before = "->" if (before, piece) == ("-", ">") else piece
             written.append(piece)
         return "".join(written)
+
+
+def _home(program: _Program, number: int) -> str:
+    """The home of the names that only one item of a program has."""
+    return f"{id(program)}:{number}"
 
 
 def _is_attribute(word: str) -> bool:

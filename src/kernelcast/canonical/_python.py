@@ -26,7 +26,7 @@ from kernelcast.canonical._lexer import (
     print_c,
     readable,
 )
-from kernelcast.canonical._vocabulary import Numbers, role, vocabulary
+from kernelcast.canonical._vocabulary import NO_NAMES, KeptNames, Numbers, role, vocabulary
 
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 # The names by which harnesses call a module when the problem does not name its entry.
@@ -75,19 +75,22 @@ def plain_python(source: str) -> str:
         return cleaned
 
 
-def reduce_python(source: str, entry: str | None = None) -> str:
-    """The canonical module; `entry` is the name by which the problem calls it."""
+def reduce_python(source: str, entry: str | None = None, own: KeptNames = NO_NAMES) -> str:
+    """The canonical module; `entry` is the name by which the problem calls it.
+
+    `own` are the author's names that stay.
+    """
     cleaned = _cleaned(source)
     try:
         tree = _tidied(cleaned)
         imports = imported_names(tree)
         roots = _roots(tree, entry, imports)
         _prune_all(tree, roots, imports)
-        exported, sources = _reduce_embedded(tree, imports)
-        _Names(tree, roots or frozenset(), exported).visit(tree)
+        exported, sources = _reduce_embedded(tree, imports, own)
+        _Names(tree, roots or frozenset(), own, exported).visit(tree)
         text = ast.unparse(tree) + "\n"
     except _UNREADABLE:
-        return _numbered_text(cleaned)
+        return _numbered_text(cleaned, own)
     for mark, embedded in sources.items():
         text = text.replace(repr(mark), embedded)
     return text
@@ -163,10 +166,10 @@ def _tidied(cleaned: str) -> ast.Module:
     return tree
 
 
-def _numbered_text(cleaned: str) -> str:
+def _numbered_text(cleaned: str, own: KeptNames) -> str:
     """Source that does not parse, with owned words and no others; `?` stands for literals."""
     owned = vocabulary("python").names
-    numbers = Numbers()
+    numbers = Numbers(own)
 
     def write(match: re.Match[str]) -> str:
         text, kind = match[0], match.lastgroup
@@ -404,7 +407,7 @@ def _prune(tree: ast.Module, roots: frozenset[str] | None, imports: Collection[s
 
 
 def _reduce_embedded(
-    tree: ast.Module, imports: Collection[str]
+    tree: ast.Module, imports: Collection[str], own: KeptNames
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Reduce the C++ in strings; renamed functions, and printed text by the mark left for it."""
     embedded: list[ast.Constant | ast.JoinedStr] = []
@@ -432,7 +435,7 @@ def _reduce_embedded(
         str(node.value) if isinstance(node, ast.Constant) else _joined(node) for node in embedded
     ]
     reduced, exported = reduce_c(
-        [lex_c(text) for text in texts], vocabulary("hip"), wanted=wanted - _INHERITED
+        [lex_c(text) for text in texts], vocabulary("hip"), wanted=wanted - _INHERITED, own=own
     )
     sources: dict[str, str] = {}
     for number, (node, lexed) in enumerate(zip(embedded, reduced, strict=True)):
@@ -482,11 +485,13 @@ class _Names:
     that are passed by keyword have one number everywhere.
     """
 
-    def __init__(self, tree: ast.Module, kept: frozenset[str], exported: dict[str, str]) -> None:
+    def __init__(
+        self, tree: ast.Module, kept: frozenset[str], own: KeptNames, exported: dict[str, str]
+    ) -> None:
         self.words = vocabulary("python")
         self.kept = kept | {"self", "cls"}
+        self.own = own
         self.exported = exported
-        self.numbers = Numbers()
         self.home = ""
         self.bound: set[str] = set()
         self.prefixes = dict.fromkeys(_module_names(tree), "g")
@@ -505,6 +510,7 @@ class _Names:
                 self.imports[local] = wanted
             else:
                 self.prefixes[local] = "g"
+        self.numbers = Numbers(own.without(self.imports.values()))
 
     def _survey(self, tree: ast.Module) -> None:
         parameters: dict[str, set[str]] = {}
@@ -575,7 +581,7 @@ class _Names:
         if _PYTHON_MARKS.search(text):
             with suppress(*_UNREADABLE):
                 tree = _tidied(_cleaned(text))
-                _Names(tree, self.kept, self.exported).visit(tree)
+                _Names(tree, self.kept, self.own, self.exported).visit(tree)
                 return ast.unparse(tree)
         return ""
 

@@ -30,7 +30,7 @@ COMMANDS = {
     "resume": "Go on with a RUN that was stopped, killed or has spent its budget.",
     "search": "Search a faster kernel for PROBLEM (a bundled name or a folder).",
     "show": "Show where a RUN stands and what it found.",
-    "train": "Train the forecaster of written kernels on ROWS (Parquet files of measured kernels).",
+    "train": "Train a forecaster on rows of measured kernels (Parquet files).",
     "tune": "Say which configurations of CACHE to measure next, what they may gain, and when to "
     "stop.",
 }

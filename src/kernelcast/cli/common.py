@@ -21,7 +21,8 @@ import click
 from click.core import ParameterSource
 
 from kernelcast import cache
-from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
+from kernelcast.bins import BINS
+from kernelcast.canonical import NameStyle
 from kernelcast.errors import SetupError
 from kernelcast.events import ComponentSpec
 from kernelcast.forecasters.llm import Way
@@ -35,7 +36,7 @@ from kernelcast.types import Budget
 
 OUT = Terminal()
 ERR = Terminal(stderr=True)
-BINS = {bins.name: bins for bins in (DEFAULT_BINS, PAPER_BINS)}
+
 Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
 
@@ -135,9 +136,21 @@ model_options = _options(
 ask_options = _options(
     option(
         "--ask llm__ask",
-        "How a model answers: by a rationale and points, by one letter, or which of two is faster.",
+        "How a model answers: by a rationale and points, by one letter, by a letter and digits, or "
+        "which of two is faster.",
         click.Choice(get_args(Way)),
         "reasoned",
+    ),
+    option(
+        "--think llm__think",
+        "Let a model without hidden reasoning write up to 1,500 characters before it answers.",
+        bool,
+    ),
+    option(
+        "--names llm__names",
+        "Names of a kernel's author that a model reads: none, or those made of words of the field.",
+        click.Choice(get_args(NameStyle)),
+        "numbered",
     ),
     option(
         "--samples llm__samples",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from inspect import signature
 from pathlib import Path
@@ -22,6 +23,7 @@ _IMPORTERS: dict[str, Callable[..., dataset.Rows]] = {
     "kernelbench": dataset.import_kernelbench,
     "gpu-forecasters": dataset.import_gpu_forecasters,
 }
+_PREDICTIONS = "paper-predictions"
 
 _existing = click.Path(exists=True, path_type=Path)
 _out_file = click.option(
@@ -44,7 +46,7 @@ def data() -> None:
 
 
 @data.command("import")
-@click.argument("kind", type=click.Choice(sorted(_IMPORTERS)))
+@click.argument("kind", type=click.Choice(sorted((*_IMPORTERS, _PREDICTIONS))))
 @click.argument("paths", type=_existing, nargs=-1, required=True, metavar="PATH...")
 @_out_file
 @click.option("--problem", help="Problem's name, where the file has none (kernel-tuner, t4).")
@@ -63,20 +65,22 @@ def data() -> None:
 def import_rows(
     kind: str, paths: tuple[Path, ...], out: Path, as_json: bool, **options: Any
 ) -> None:
-    """Import measured kernels of a public format as rows.
+    """Import measured kernels of a public format as rows, or published forecasts of such rows.
 
     \b
     KIND is one of
-      kernel-tuner     cache files of Kernel Tuner
-      t4               results files in the T4 schema
-      kernelbench      run folders of KernelBench: eval_results.json and kernel files
-      gpu-forecasters  Parquet files of the paper's released data sets
+      kernel-tuner       cache files of Kernel Tuner
+      t4                 results files in the T4 schema
+      kernelbench        run folders of KernelBench: eval_results.json and kernel files
+      gpu-forecasters    Parquet files of the paper's released data sets
+      paper-predictions  Parquet files of the paper's forecasts of its eval set: for eval
 
     \b
     Examples:
       kernelcast data import kernel-tuner gemm_A100.json --template gemm.cu --out rows.parquet
       kernelcast data import kernelbench runs/my_run --baseline baseline_time_torch.json \\
           --out rows.parquet
+      kernelcast data import paper-predictions predictions.parquet --out forecasts.parquet
     """
     options = {name: value for name, value in options.items() if value is not None}
     for name in options:
@@ -85,6 +89,9 @@ def import_rows(
             raise SetupError(f"--{name} is for {' and '.join(takers)}: leave it out here")
     if "template" in options:
         options["template"] = options["template"].read_text()
+    if kind == _PREDICTIONS:
+        _write_forecasts(dataset.import_paper_predictions(paths), out, as_json)
+        return
     rows = dataset.concatenate([_IMPORTERS[kind](path, **options) for path in paths])
     _write(rows, out, as_json)
 
@@ -191,3 +198,20 @@ def _write(rows: dataset.Rows, out: Path, as_json: bool) -> None:
         click.echo(json.dumps({"out": str(out), **dataset.describe(rows)}))
         return
     OUT.print(f"{rows.num_rows:,} rows written to {out}: kernelcast data describe {out}")
+
+
+def _write_forecasts(
+    forecasts: Sequence[dataset.RecordedForecast], out: Path, as_json: bool
+) -> None:
+    dataset.write_forecasts(out, forecasts)
+    made = Counter(forecast.forecaster for forecast in forecasts)
+    unparsed = Counter(forecast.forecaster for forecast in forecasts if forecast.unparsed)
+    if as_json:
+        by_forecaster = {
+            name: {"forecasts": count, "unparsed": unparsed[name]} for name, count in made.items()
+        }
+        click.echo(json.dumps({"out": str(out), "forecasters": by_forecaster}))
+        return
+    rows = [(name, count, unparsed[name]) for name, count in made.items()]
+    _print(("forecaster", "forecasts", "not readable"), rows)
+    OUT.print(f"{len(forecasts):,} forecasts written to {out}: for kernelcast eval --forecasts")

@@ -17,11 +17,10 @@ from rich.progress import track
 from rich.table import Table
 
 from kernelcast import dataset, plugins
-from kernelcast.bins import Bins
+from kernelcast.bins import BINS, Bins
 from kernelcast.canonical import read_kernel
 from kernelcast.certainty import consult
 from kernelcast.cli.common import (
-    BINS,
     ERR,
     EXISTING_FILE,
     OUT,

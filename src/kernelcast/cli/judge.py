@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice, product
@@ -15,10 +16,10 @@ from rich.progress import Progress
 from rich.progress import track as track_progress
 
 from kernelcast import dataset, plugins
+from kernelcast.bins import BINS
 from kernelcast.certainty import consult
 from kernelcast.cli.common import (
     ANY_PATH,
-    BINS,
     ERR,
     EXISTING_FILE,
     FOLDER,
@@ -45,6 +46,8 @@ from kernelcast.judge import (
     draw,
     evaluate,
     hindsight,
+    known_then,
+    recorded_answers,
     replay_search,
     replay_space,
     summarise,
@@ -74,6 +77,11 @@ _TYPICAL_OUTPUT_TOKENS = 2000
     help="Forecaster to judge (repeat to compare); llm is compared with trees.",
 )
 @click.option(
+    "--forecasts",
+    type=EXISTING_FILE,
+    help="Recorded forecasts of these rows to judge as well, in their bins.",
+)
+@click.option(
     "--anchor",
     type=click.Choice(get_args(dataset.Anchor)),
     default="best",
@@ -90,6 +98,7 @@ _TYPICAL_OUTPUT_TOKENS = 2000
 def evaluate_forecasters(
     rows: Path,
     names: tuple[str, ...],
+    forecasts: Path | None,
     anchor: dataset.Anchor,
     problem: str | None,
     limit: int | None,
@@ -108,14 +117,24 @@ def evaluate_forecasters(
     A language model is asked after an estimate of the cost and your consent. Its answers are kept:
     the same command continues where it stopped, and pays for nothing twice.
 
+    --forecasts adds what others forecast of the same rows, from a file of `kernelcast data import
+    paper-predictions`.
+
     \b
     Examples:
       kernelcast eval rows.parquet --forecaster trees --forecaster roofline --out judged/
       kernelcast eval rows.parquet --anchor reference --problem softmax --json
       kernelcast eval rows.parquet --limit 200 --forecaster llm --ask direct \\
           --base-url http://localhost:8000/v1 --model my-model --out judged/
+      kernelcast eval eval_set.parquet --forecasts forecasts.parquet --forecaster trees
     """
-    table = dataset.matching(dataset.read_rows(rows, columns=dataset.TRIED), problem)
+    whole = dataset.read_rows(rows, columns=dataset.TRIED)
+    recorded: dict[str, dataset.ByRow] = {}
+    if forecasts is not None:
+        told = dataset.read_forecasts(forecasts)
+        recorded = dataset.forecasts_by_row(told, whole)
+        options["llm__bins"] = told[0].bins
+    table = dataset.matching(whole, problem)
     if "llm" in names and "trees" not in names:
         names = (*names, "trees")
     specs = forecaster_specs(names, options)
@@ -139,6 +158,8 @@ def evaluate_forecasters(
             make = partial(plugins.build, "forecaster", specs[name])
             answers = ask(make, _watched(questions, "asking", quiet=as_json))
         evaluations.append(evaluate(answers, bins))
+    for by_row in recorded.values():
+        evaluations.append(evaluate(recorded_answers(questions, by_row), bins))
     evaluations.append(evaluate(hindsight(answers), bins))
     report = evaluation_report(evaluations, rows.name, anchor)
     if out is not None:
@@ -165,36 +186,39 @@ def _ask_model(
         )
         for mode in ("replay", "record")
     )
-    queries = asked_queries(questions)
+    queries, known = asked_queries(questions), known_then(questions)
     forecasts: dict[int, Forecast] = {}
     for at, query in enumerate(queries):
         with contextlib.suppress(ModelError):
-            (forecasts[at],) = consult(replayed, [query])
-    missing = {at: query for at, query in enumerate(queries) if at not in forecasts}
+            (forecasts[at],) = consult(replayed.knowing(known[at]), [query])
+    missing = [at for at in range(len(queries)) if at not in forecasts]
     if missing:
-        unasked = list(missing.values())
+        unasked = [(forecaster.knowing(known[at]), queries[at]) for at in missing]
         ERR.print(
             f"{len(queries)} kernels, {len(forecasts)} of them answered in {tape} before.\n"
-            f"{_estimate(forecaster, unasked)}",
+            f"{_estimate(unasked)}",
         )
         if not yes:
             question = printable(f"Ask {spec.options['model']} about {len(missing)}?")
             click.confirm(question, abort=True, err=True)
         with Progress(console=ERR, transient=True, disable=quiet) as progress:
             task = progress.add_task("asking", total=len(missing))
-            answers = ask_at_once(forecaster, unasked, lambda: progress.advance(task))
+            answers = ask_at_once(unasked, lambda: progress.advance(task))
         forecasts |= zip(missing, answers, strict=True)
     return answered(questions, [forecasts[at] for at in range(len(queries))])
 
 
-def _estimate(forecaster: LlmForecaster, queries: Sequence[Query]) -> str:
+def _estimate(asked: Sequence[tuple[LlmForecaster, Query]]) -> str:
     """Say what the answers will cost, typically and at most."""
     read = written = 0.0
-    for request in (request for query in queries for request in forecaster.requests(query)):
-        characters = sum(len(message["content"]) for message in request.messages)
-        read += request.samples * characters / _CHARACTERS_A_TOKEN
-        written += request.samples * min(_TYPICAL_OUTPUT_TOKENS, request.max_output_tokens)
-    most, price = forecaster.quote(queries), forecaster.price
+    most: Counter[Resource] = Counter()
+    for forecaster, query in asked:
+        most.update(forecaster.quote([query]))
+        for request in forecaster.requests(query):
+            characters = sum(len(message["content"]) for message in request.messages)
+            read += request.samples * characters / _CHARACTERS_A_TOKEN
+            written += request.samples * min(_TYPICAL_OUTPUT_TOKENS, request.max_output_tokens)
+    price = asked[0][0].price
     usual = f"About {read:,.0f} tokens to read and {written:,.0f} to write"
     bound = f"at most {most[Resource.FORECAST_TOKENS]:,.0f} in all, with every retry"
     if not price.priced:

@@ -74,7 +74,9 @@ def _known(_context: Any, _parameter: Any, language: str) -> str:
     metavar="LANGUAGE",
 )
 @option(
-    "--trees", "Model that `kernelcast train` wrote (default: the one that ships).", EXISTING_FILE
+    "--trees",
+    "Model that `kernelcast train trees` wrote (default: the one that ships).",
+    EXISTING_FILE,
 )
 @option("--share", "Cut after this share of the pool.", click.FloatRange(0, 1, min_open=True))
 @option(

@@ -38,6 +38,7 @@ _EXTRAS = {
     "triton": "triton",
     "gpumode": "yaml",
     "torch": "torch",
+    "train": "trl",
     "postgres": "psycopg",
     "s3": "boto3",
     "metrics": "prometheus_client",

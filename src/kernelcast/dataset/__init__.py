@@ -2,9 +2,18 @@
 
 A table of rows is an Arrow table (pyarrow is the extra `data`), so that hundreds of thousands are
 handled by column. `Row` is one row as a record. Joins are by key, never by row order; a key that
-is missing or occurs twice is an error. Bins are not stored: `labels` computes them.
+is missing or occurs twice is an error. Bins are not stored: `labels` computes them. Forecasts that
+others published are a table of their own (`RecordedForecast`).
 """
 
+from kernelcast.dataset.forecasts import (
+    ByRow,
+    RecordedForecast,
+    forecasts_by_row,
+    import_paper_predictions,
+    read_forecasts,
+    write_forecasts,
+)
 from kernelcast.dataset.histories import open_trees, open_tuner
 from kernelcast.dataset.kernelbench import (
     Results,
@@ -55,8 +64,10 @@ __all__ = [
     "TRIED",
     "UNSTATED",
     "Anchor",
+    "ByRow",
     "Order",
     "Pool",
+    "RecordedForecast",
     "Results",
     "Row",
     "Rows",
@@ -74,9 +85,11 @@ __all__ = [
     "device_group",
     "export_run",
     "folder_pool",
+    "forecasts_by_row",
     "import_gpu_forecasters",
     "import_kernel_tuner_cache",
     "import_kernelbench",
+    "import_paper_predictions",
     "import_t4",
     "is_kernelbench_run",
     "labels",
@@ -88,6 +101,7 @@ __all__ = [
     "open_tuner",
     "problem_family",
     "problem_group",
+    "read_forecasts",
     "read_results",
     "read_rows",
     "read_samples",
@@ -102,6 +116,7 @@ __all__ = [
     "template_pool",
     "to_rows",
     "to_table",
+    "write_forecasts",
     "write_results",
     "write_rows",
 ]

@@ -86,7 +86,10 @@ def import_gpu_forecasters(
         } <= names:
             return to_table(_pair_rows(path, raw, title, pair, licence))
     if "bin_probabilities" in names:
-        raise SetupError(f"{path} holds forecasts, not measured kernels")
+        raise SetupError(
+            f"{path} holds forecasts, not measured kernels: "
+            "`kernelcast data import paper-predictions` reads them"
+        )
     raise SetupError(f"{path} is none of the released sets: its columns are {sorted(names)}")
 
 

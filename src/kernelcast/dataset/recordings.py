@@ -16,6 +16,7 @@ from kernelcast.canonical import canonical_parameters
 from kernelcast.dataset._foreign import _is_plain_python
 from kernelcast.dataset.keys import configuration_id
 from kernelcast.dataset.rows import _MS, Rows, _compute, read_rows
+from kernelcast.devices import named
 from kernelcast.errors import SetupError
 from kernelcast.languages import dialect
 from kernelcast.proposers.pool import PoolProposer
@@ -124,27 +125,34 @@ def _recording(
 
 
 def recorded_device(row: Mapping[str, Any]) -> Device:
-    """The device of a row; its name is all that the source gives."""
+    """The device of a row, by its own name, with the catalogue's figures if it knows the name."""
+    name, known = row["device"], named(row["device"])
+    if known is not None:
+        source = f"recorded in {row['source']}; figures are those of {known.name}: {known.source}"
+        return known.model_copy(update={"name": name, "kind": "replay", "source": source})
     return Device(
-        name=row["device"],
+        name=name,
         kind="replay",
         cores=0,
         clock_hz=0.0,
         peak_flops={},
         bandwidth_bytes_s=0.0,
-        source=f"recorded in {row['source']}; cores, clock and peaks were not",
+        source=f"recorded in {row['source']}; its figures are not known",
     )
 
 
 def recorded_problem(row: Mapping[str, Any]) -> Problem:
     """The problem of a row, stated by its reference; one in plain Python is also its oracle."""
     reference = row["reference_source"] or ""
+    oracle = reference if _is_plain_python(reference) else ""
+    shapes = "are those of the reference" if oracle else "are not stated"
     return Problem.unstated(
         row["problem"],
         row["language"],
         reference or row["template"] or "",
         family=row["family"],
-        oracle_source=reference if _is_plain_python(reference) else "",
+        oracle_source=oracle,
+        summary=f"shapes and dtypes {shapes}",
     )
 
 

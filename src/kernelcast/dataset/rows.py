@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, TypeAlias, get_args
@@ -152,19 +153,27 @@ def write_rows(path: str | Path, rows: Rows | Iterable[Row]) -> None:
     """
     table = rows if isinstance(rows, _arrow().Table) else to_table(rows)
     check_rows(table)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     # One template serves 100,000 rows: the writer must never fall back to plain text.
     options = {"compression": "zstd", "dictionary_pagesize_limit": 2**28}
     parquet = import_extra("pyarrow.parquet", "data")
+    with (
+        _unfinished(Path(path)) as draft,
+        parquet.ParquetWriter(draft, table.schema, **options) as writer,
+    ):
+        for start in range(0, max(table.num_rows, 1), _ROW_GROUP):
+            writer.write_table(_compacted(table.slice(start, _ROW_GROUP)))
+
+
+@contextmanager
+def _unfinished(path: Path) -> Iterator[Path]:
+    """A draft beside the path, in a folder that is made; it replaces the path at the end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with parquet.ParquetWriter(unfinished, table.schema, **options) as writer:
-            for start in range(0, max(table.num_rows, 1), _ROW_GROUP):
-                writer.write_table(_compacted(table.slice(start, _ROW_GROUP)))
-        unfinished.replace(path)
+        yield draft
+        draft.replace(path)
     finally:
-        unfinished.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
 
 
 def concatenate(tables: Sequence[Rows]) -> Rows:

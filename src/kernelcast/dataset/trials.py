@@ -5,8 +5,9 @@ This is the only replay of rows. Evaluation, training and the benches use it. It
 - Rows with a search id and a step form a search, in the order of their steps. All other rows of
   one problem on one device form a pool, which has no order.
 - A search starts with its reference at a log2 speedup of 0.
-- A kernel counts once in a search or pool, by its id: the first row with that id. A row that
-  measures a search's reference again is left out.
+- A kernel of a pool is against the reference of its row, as pairs of kernels are published.
+- A kernel counts once in a search, and once against each reference of a pool, by its id: the first
+  row with that id. A row that measures a search's reference again is left out.
 - A kernel whose text was not published is never a candidate, but the search has measured it.
 """
 
@@ -29,7 +30,7 @@ from kernelcast.dataset.recordings import (
     reference_observation,
 )
 from kernelcast.dataset.rows import Rows
-from kernelcast.types import Observation, Query
+from kernelcast.types import CaseSpeed, Observation, Query
 
 Anchor = Literal["best", "reference"]
 Order = Literal["recorded", "shuffled", "none"]
@@ -121,13 +122,23 @@ def _trials(rows: Sequence[Mapping[str, Any]], *, ordered: bool, follow: bool) -
     first = next((row for row in rows if row["reference_source"] or row["template"]), rows[0])
     problem, device = recorded_problem(first), recorded_device(first)
     reference = recorded_kernel(first, "reference")
-    best, best_log2, best_s = reference, 0.0, first["reference_runtime_s"] or math.nan
     news = [reference_observation(first, problem, reference)]
-    seen = {reference.id} if ordered else set()
+    best, best_log2, best_s = reference, 0.0, first["reference_runtime_s"] or math.nan
+    best_cases = _speeds(news[0])
+    anchors = {first["reference_id"]: (best, best_s, best_cases)}
+    seen = {(reference.id, reference.id)} if ordered else set()
     for row in rows:
-        if row["status"] == "reference" or row["candidate_id"] in seen:
+        if not ordered:
+            against = row["reference_id"] or first["reference_id"]
+            if against not in anchors:
+                own, own_s = recorded_kernel(row, "reference"), row["reference_runtime_s"]
+                own_cases = _speeds(reference_observation(row, problem, own))
+                anchors[against] = (own, own_s or math.nan, own_cases)
+            best, best_s, best_cases = anchors[against]
+        pair = ((reference if ordered else best).id, row["candidate_id"])
+        if row["status"] == "reference" or pair in seen:
             continue
-        seen.add(row["candidate_id"])
+        seen.add(pair)
         kernel, log2 = recorded_kernel(row, "candidate"), row["log2_speedup"]
         observation = recorded_observation(row, problem, kernel)
         if row["candidate_source"] is not None or row["candidate_parameters"] is not None:
@@ -141,6 +152,7 @@ def _trials(rows: Sequence[Mapping[str, Any]], *, ordered: bool, follow: bool) -
                     anchor=best,
                     anchor_log2_speedup=best_log2,
                     anchor_runtime_s=best_s,
+                    anchor_cases=best_cases,
                 ),
                 ok=row["status"] == "ok",
                 log2_speedup=None if log2 is None else log2 - best_log2,
@@ -152,3 +164,18 @@ def _trials(rows: Sequence[Mapping[str, Any]], *, ordered: bool, follow: bool) -
             news.append(observation)
             if follow and log2 is not None and log2 > best_log2:
                 best, best_log2, best_s = kernel, log2, row["runtime_s"] or math.nan
+                best_cases = _speeds(observation)
+
+
+def _speeds(observation: Observation) -> tuple[CaseSpeed, ...]:
+    """The speed of each case that the source published."""
+    timing = observation.measurement.timing
+    cases = timing.cases if timing is not None else ()
+    return tuple(
+        CaseSpeed(
+            case=case.case,
+            runtime_s=case.runtime_s,
+            log2_speedup=math.log2(case.reference_runtime_s / case.runtime_s),
+        )
+        for case in sorted(cases, key=lambda case: -case.runtime_s)
+    )

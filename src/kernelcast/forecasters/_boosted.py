@@ -59,7 +59,7 @@ def _plain_tree(stated: Mapping[str, str], columns: int) -> str:
     """One tree, whose nodes are each the child of one earlier node."""
     leaves = _count(stated, "num_leaves", MOST_LEAVES)
     if leaves < 1 or any(stated.get(key, value) != value for key, value in _NOTHING_ELSE.items()):
-        raise ValueError("a tree is of another kind than `kernelcast train` makes")
+        raise ValueError("a tree is of another kind than `kernelcast train trees` makes")
     nodes = leaves - 1
     written = {"num_leaves": str(leaves), "num_cat": "0"}
     if nodes:

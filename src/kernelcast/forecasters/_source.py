@@ -121,12 +121,12 @@ class SourceModel:
             model._check()
         except OSError as error:
             raise SetupError(
-                f"no source model at {path}: train one with `kernelcast train`"
+                f"no source model at {path}: train one with `kernelcast train trees`"
             ) from error
         except ValueError as error:
             raise SetupError(
                 f"{path} is not a source model of this version: {error}; train one with "
-                "`kernelcast train`"
+                "`kernelcast train trees`"
             ) from error
         return model
 
@@ -136,7 +136,7 @@ class SourceModel:
         file = resources.files("kernelcast.forecasters") / "shipped" / SHIPPED
         if not file.is_file():
             raise SetupError(
-                "this install lacks its source model: reinstall, or `kernelcast train`"
+                "this install lacks its source model: reinstall, or `kernelcast train trees`"
             )
         return cls._decode(file.read_bytes())
 

@@ -1,71 +1,47 @@
-"""A language model as forecaster, with three ways to ask.
+"""A language model as forecaster, with four ways to ask.
 
 reasoned  The model writes a short rationale, then shares 100 points over the failure causes and the
-          bins of speedup. Several answers are pooled. Points that do not sum to 100 are scaled.
+          bins of speedup. Several answers are pooled. Points that do not sum to 100 are scaled. A
+          model without hidden reasoning may first `think` in up to 1,500 characters.
 direct    The model answers with one letter per outcome, read by its log probability. A forecast
           costs one token, which suits small or tuned models.
+digits    The model writes the letter of the likeliest outcome, then a digit for the chance of each.
+          It costs 14 tokens and needs no log probabilities.
 pairwise  The model says which of two kernels is faster. It is asked in both orders, so that a
           preference for the first one cancels.
 
-The model reads canonical source only, so that text in a kernel cannot address it. The candidate
-comes last, as a difference from the anchor if that is shorter. The prompt before it is the same for
-every candidate of an anchor, so a server that caches prefixes reads it once.
+`_prompts.py` says what the model reads.
 """
 
 from __future__ import annotations
 
-import difflib
+import copy
 import math
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from itertools import chain
-from string import Template, ascii_uppercase
-from typing import Any, Literal, get_args
+from typing import Any
 
-from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
-from kernelcast.canonical import canonical_source
+from kernelcast.canonical import NameStyle
 from kernelcast.distribution import Distribution
-from kernelcast.errors import SetupError
-from kernelcast.languages import dialect
-from kernelcast.llm import (
-    Answer,
-    Client,
-    Endpoint,
-    Message,
-    Price,
-    Reply,
-    Request,
-    device_text,
-    evidence_text,
-    problem_text,
-)
+from kernelcast.forecasters._prompts import RATIONALE_CHARACTERS, REMEMBERED, Prompts, Way
+from kernelcast.llm import Answer, Client, Endpoint, Price, Reply, Request
+from kernelcast.outcomes import CAUSES, Shares
 from kernelcast.types import (
     FailureKind,
     Forecast,
-    Kernel,
     Observation,
-    Problem,
     Query,
     Resource,
     Spend,
     Usage,
 )
 
-Way = Literal["reasoned", "direct", "pairwise"]
+__all__ = ["LlmForecaster", "Way"]
 
-_BINS = {bins.name: bins for bins in (DEFAULT_BINS, PAPER_BINS)}
-_POINTS = 100
-_RATIONALE_CHARACTERS = 200
-# Cheating is left out: verification finds it, a forecast does not.
-_CAUSES = (
-    FailureKind.COMPILE_ERROR,
-    FailureKind.WRONG_RESULT,
-    FailureKind.CRASH,
-    FailureKind.TIMEOUT,
-)
 _TOP_LOGPROBS = 20
 _LEAST_MASS = 0.01  # below this probability of all letters, the answer is unreadable
-_CONTEXT_LINES = 2
+# A server needs about two tokens for a digit where it writes them apart.
+_DIGITS_TOKENS = 32
 # A pairwise answer has no size. Edits typically change the time by half an octave.
 _PAIRWISE_SPREAD_LOG2 = 0.5
 
@@ -73,7 +49,8 @@ _PAIRWISE_SPREAD_LOG2 = 0.5
 class LlmForecaster:
     """Forecaster that asks an OpenAI-compatible endpoint; other options are `llm.Endpoint`'s.
 
-    `samples` reasoned answers are pooled. They differ only with a `temperature` above 0.
+    `samples` reasoned answers are pooled. They differ only with a `temperature` above 0. `think`
+    and `names` are those of `Prompts`.
     """
 
     name = "llm"
@@ -84,6 +61,8 @@ class LlmForecaster:
         *,
         ask: Way = "reasoned",
         bins: str = "default",
+        think: bool = False,
+        names: NameStyle = "numbered",
         samples: int = 1,
         max_output_tokens: int = 8192,
         temperature: float | None = 0.0,
@@ -91,35 +70,18 @@ class LlmForecaster:
         concurrency: int = 4,
         **endpoint: Any,
     ) -> None:
-        if ask not in get_args(Way):
-            raise SetupError(f"ask is one of {', '.join(get_args(Way))}, not {ask!r}")
-        if bins not in _BINS:
-            raise SetupError(f"bins are one of {', '.join(_BINS)}, not {bins!r}")
         self.concurrency = concurrency
-        self._ask: Way = ask
-        self._bins = _BINS[bins]
+        self._prompts = Prompts(ask, bins, think=think, names=names)
+        self._bins = self._prompts.outcomes.bins
         self._samples = samples if ask == "reasoned" else 1
-        self._max_output_tokens = max_output_tokens if ask == "reasoned" else 1
+        limits: dict[Way, int] = {"reasoned": max_output_tokens, "digits": _DIGITS_TOKENS}
+        self._max_output_tokens = limits.get(ask, 1)
         self._temperature = temperature
         self._seed = seed
         self._client = Client(
             Endpoint.from_options({"concurrency": max(1, concurrency), **endpoint})
         )
-        bin_keys = [label.replace(" ", "_") for label in self._bins.labels]
-        self._keys = (*(cause.value for cause in _CAUSES), *bin_keys)
-        self._letters = ascii_uppercase[: len(self._keys)]
-        self._schema = _schema(self._keys) if ask == "reasoned" else None
-        ranges = [f"right, {self._bins.range_text(index)}" for index in range(self._bins.count)]
-        meanings = [*(f"fails: {cause.value}" for cause in _CAUSES), *ranges]
-        self._system = _prompt(f"{ask}.txt").safe_substitute(
-            bins=self._bins.table(),
-            keys=", ".join(self._keys),
-            outcomes="\n".join(
-                f"{letter}: {key.replace('_', ' ')} ({meaning})"
-                for letter, key, meaning in zip(self._letters, self._keys, meanings, strict=True)
-            ),
-        )
-        self._user = _prompt("pair.txt" if ask == "pairwise" else "user.txt")
+        self._measured: Mapping[str, Observation] = {}
 
     @property
     def price(self) -> Price:
@@ -145,55 +107,43 @@ class LlmForecaster:
         ]
 
     def learn(self, observations: Sequence[Observation]) -> None:
-        """Do nothing: the model does not change during a run."""
+        """Keep the latest observations for the prompts; the model itself does not change."""
+        # A new mapping, as a forecast on another thread may read the old one.
+        measured = dict(self._measured)
+        for observation in observations:
+            measured.pop(observation.kernel.id, None)
+            measured[observation.kernel.id] = observation
+        self._measured = dict(list(measured.items())[-REMEMBERED:])
+
+    def knowing(self, observations: Sequence[Observation]) -> LlmForecaster:
+        """Return a forecaster at the same endpoint that has learnt these observations alone."""
+        other = copy.copy(self)
+        other._measured = {}
+        other.learn(observations)
+        return other
 
     def requests(self, query: Query) -> list[Request]:
         """Return the requests for a query."""
-        prompts = [self._prompted(query)]
-        if self._ask == "pairwise":
-            prompts.append(self._prompted(query, candidate_first=True))
+        ask = self._prompts.ask
         return [
             Request(
                 messages=messages,
-                schema=self._schema,
+                schema=self._prompts.schema,
                 max_output_tokens=self._max_output_tokens,
                 temperature=self._temperature,
                 seed=self._seed,
                 samples=self._samples,
-                top_logprobs=None if self._ask == "reasoned" else _TOP_LOGPROBS,
+                top_logprobs=_TOP_LOGPROBS if ask in ("direct", "pairwise") else None,
             )
-            for messages in prompts
+            for messages in self._prompts.of(query, list(self._measured.values()))
         ]
-
-    def _prompted(self, query: Query, *, candidate_first: bool = False) -> list[Message]:
-        entry = query.problem.entry
-        anchor, candidate = (_shown(kernel, entry) for kernel in (query.anchor, query.candidate))
-        pair = [
-            (evidence_text(query.anchor_evidence), anchor),
-            (evidence_text(query.evidence), candidate),
-        ]
-        (first_evidence, first), (second_evidence, second) = pair[:: -1 if candidate_first else 1]
-        user = self._user.safe_substitute(
-            problem=_task_text(query.problem),
-            device=device_text(query.device),
-            anchor_speed=_speed_text(query),
-            anchor_evidence=pair[0][0],
-            anchor=anchor,
-            candidate_evidence=pair[1][0],
-            candidate=_shortest(anchor, candidate),
-            first_evidence=first_evidence,
-            first=first,
-            second_evidence=second_evidence,
-            second=second,
-        )
-        return [{"role": "system", "content": self._system}, {"role": "user", "content": user}]
 
     def _read(self, query: Query, replies: Sequence[Reply]) -> Forecast:
-        if self._ask == "pairwise":
+        if self._prompts.ask == "pairwise":
             chances, density, total = self._read_pair(replies)
         else:
             shares = [self._shares(answer) for answer in replies[0].samples]
-            chances, density, total = self._pool([share for share in shares if share])
+            chances, density, total = self._pool([share for share in shares if share is not None])
         rationale = (replies[0].parsed or {}).get("rationale", "")
         reason = replies[0].error or "the answer is none of those asked for"
         return Forecast(
@@ -205,30 +155,33 @@ class LlmForecaster:
             usage=_sum(replies),
             raw_probability_sum=total,
             unparsed=total is None,
-            rationale=reason if total is None else f"{rationale}"[:_RATIONALE_CHARACTERS],
+            rationale=reason if total is None else f"{rationale}"[:RATIONALE_CHARACTERS],
         )
 
-    def _shares(self, answer: Answer) -> list[float]:
-        """Read the probability of each outcome; return an empty list if that is impossible."""
-        if self._ask == "direct":
-            return _letter_chances(answer, self._letters)
-        return [points / _POINTS for points in _points(answer.parsed, self._keys)]
+    def _shares(self, answer: Answer) -> Shares | None:
+        """Read the probability of each outcome; None if that is impossible."""
+        if self._prompts.ask == "digits":
+            return self._prompts.outcomes.read_digits(answer.text)
+        if self._prompts.ask == "reasoned":
+            return self._prompts.outcomes.read_points(answer.parsed)
+        chances = _letter_chances(answer, self._prompts.outcomes.letters)
+        return Shares.of(chances) if chances else None
 
     def _pool(
-        self, answers: Sequence[Sequence[float]]
+        self, answers: Sequence[Shares]
     ) -> tuple[dict[FailureKind, float], Distribution, float | None]:
-        """Return the mean of the answers, each scaled to sum to 1 first."""
+        """Return the mean of the answers, each of which sums to 1."""
         if not answers:
             uniform = Distribution.from_bins(self._bins, [1.0] * self._bins.count)
-            return dict.fromkeys(_CAUSES, 0.0), uniform, None
-        scaled = [[share / sum(answer) for share in answer] for answer in answers]
-        pooled = [math.fsum(column) / len(scaled) for column in zip(*scaled, strict=True)]
-        by_bin = pooled[len(_CAUSES) :]
+            return dict.fromkeys(CAUSES, 0.0), uniform, None
+        columns = zip(*(answer.chances for answer in answers), strict=True)
+        pooled = [math.fsum(column) / len(answers) for column in columns]
+        by_bin = pooled[len(CAUSES) :]
         density = Distribution.from_bins(
             self._bins, by_bin if any(by_bin) else [1.0] * self._bins.count
         )
-        total = math.fsum(map(math.fsum, answers)) / len(answers)
-        return dict(zip(_CAUSES, pooled, strict=False)), density, total
+        total = math.fsum(answer.raw_sum for answer in answers) / len(answers)
+        return dict(zip(CAUSES, pooled, strict=False)), density, total
 
     def _read_pair(
         self, replies: Sequence[Reply]
@@ -242,41 +195,6 @@ class LlmForecaster:
         masses = [sum(pair) for pair in chances]
         p_faster = (first / masses[0] + second / masses[1]) / 2.0
         return {}, _tilted(wide, p_faster), math.fsum(masses) / len(masses)
-
-
-def _shown(kernel: Kernel, entry: str) -> str:
-    source = kernel.source
-    if dialect(kernel.language).family == "c":
-        # A recorded configuration is a template and the values that a tuner gave the compiler.
-        values = [f"#define {name} {value}\n" for name, value in (kernel.parameters or {}).items()]
-        source = "".join(define for define in values if define not in source) + source
-    return canonical_source(source, kernel.language, entry).strip()
-
-
-def _task_text(problem: Problem) -> str:
-    # A problem that is known by its kernels alone has no work and no cases to describe.
-    return problem_text(problem) if problem.arguments else f"{problem.name}: {problem.summary}"
-
-
-def _speed_text(query: Query) -> str:
-    """Describe the anchor's speed; recorded kernels often have a ratio but no time."""
-    ratio = f"{2.0**query.anchor_log2_speedup:.3g} times as fast as the reference"
-    if not math.isfinite(query.anchor_runtime_s):
-        return ratio
-    return f"{query.anchor_runtime_s * 1e3:.4g} ms, {ratio}"
-
-
-def _shortest(anchor: str, candidate: str) -> str:
-    """Return the candidate, or its difference from the anchor if that is shorter."""
-    lines = list(
-        difflib.unified_diff(
-            anchor.splitlines(), candidate.splitlines(), lineterm="", n=_CONTEXT_LINES
-        )
-    )
-    if not lines:
-        return "The same as the anchor."
-    difference = "As a difference from the anchor:\n" + "\n".join(lines[2:])
-    return difference if len(difference) < len(candidate) else candidate
 
 
 def _tilted(density: Distribution, p_faster: float) -> Distribution:
@@ -316,37 +234,8 @@ def _letter_chances(answer: Answer, letters: str) -> list[float]:
     return [chance or min(rest, *listed.values()) for chance in chances.values()]
 
 
-def _points(answer: Mapping[str, Any] | None, keys: Sequence[str]) -> list[float]:
-    """Return the points of every outcome, or [] if one is missing or invalid, or all are 0."""
-    values = [(answer or {}).get(key) for key in keys]
-    points = [
-        float(value)
-        for value in values
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _POINTS
-    ]
-    return points if len(points) == len(values) and any(points) else []
-
-
-def _schema(outcomes: Sequence[str]) -> dict[str, Any]:
-    # With a bounded text and whole numbers, the smallest model reaches the end. llama.cpp's grammar
-    # takes minutes with twice the bound.
-    points = {"type": "integer", "minimum": 0, "maximum": _POINTS}
-    sentence = {"type": "string", "maxLength": _RATIONALE_CHARACTERS}
-    return {
-        "type": "object",
-        "properties": {"rationale": sentence, **dict.fromkeys(outcomes, points)},
-        "required": ["rationale", *outcomes],
-        "additionalProperties": False,
-    }
-
-
 def _sum(replies: Sequence[Reply]) -> Usage:
     """Sum the usages; concurrent requests take as long as the slowest one."""
     usages = [reply.usage for reply in replies]
     slowest_s = max(usage.seconds for usage in usages)
     return Usage.total(usages).model_copy(update={"seconds": slowest_s})
-
-
-def _prompt(name: str) -> Template:
-    folder = resources.files("kernelcast.forecasters") / "prompts"
-    return Template((folder / name).read_text(encoding="utf-8").strip())

@@ -19,6 +19,8 @@ from kernelcast.judge.evaluation import asked_queries as asked_queries
 from kernelcast.judge.evaluation import draw as draw
 from kernelcast.judge.evaluation import evaluate as evaluate
 from kernelcast.judge.evaluation import hindsight as hindsight
+from kernelcast.judge.evaluation import known_then as known_then
+from kernelcast.judge.evaluation import recorded_answers as recorded_answers
 from kernelcast.judge.ranking import Cut as Cut
 from kernelcast.judge.ranking import Ranked as Ranked
 from kernelcast.judge.ranking import Ranking as Ranking

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from kernelcast.bins import DEFAULT_BINS, Bins
 from kernelcast.certainty import consult
+from kernelcast.dataset.forecasts import ByRow
 from kernelcast.dataset.trials import Trial, Trials
 from kernelcast.distribution import Distribution
 from kernelcast.protocols import Forecaster
@@ -27,16 +28,20 @@ from kernelcast.scoring import (
     RiskCoverage,
     aurc,
     auroc,
+    entropy_confidence,
     expected_calibration_error,
     judge,
+    likeliest_bin,
     log_score,
+    margin_confidence,
+    precision_and_recall,
     reliability_table,
     risk_coverage,
     spearman,
     top_k_regret,
     top_share_recovery,
 )
-from kernelcast.types import Forecast, Query, Usage
+from kernelcast.types import Forecast, Observation, Query, Usage
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
 """Shares of a pool for which `Evaluation.regret` is computed."""
@@ -47,10 +52,12 @@ _TOP_SHARE = 0.1
 _FEWEST_DRAWN = 10  # kernels per pool, if it has as many
 _DENSITY_FLOOR = 1e-4
 _TIMING_NOISE_LOG2 = 0.01
+_DIGITS = 9  # of probabilities: what differs less is equal, but for rounding
 _RESAMPLES = 200
 
 SCORES = {
     "accuracy": "share of kernels whose likeliest bin came true",
+    "off_by_one": "share of kernels whose likeliest bin or a neighbour came true",
     "crps": "continuous ranked probability score, log2 speedup; lower is better",
     "half_brier": "half the squared error over the bins; lower is better",
     "log_score": "negative log density; lower is better",
@@ -61,6 +68,10 @@ SCORES = {
     "auroc_failure": "P(a kernel that failed was given the higher chance to)",
     "auroc_gain": "P(a kernel over 5% faster than its anchor was given the higher chance to be)",
     "aurc": "mean half-Brier of the most confident, over all shares kept; lower is better",
+    "aurc_entropy": "the same; the most confident are those of least entropy over bins",
+    "aurc_margin": "the same; those whose likeliest bin leads the next by most",
+    "discovery_precision": "share that beat the anchor, of kernels with P(beats it) above 0.5",
+    "discovery_recall": "share with P(beats the anchor) above 0.5, of kernels that beat it",
 }
 """Meaning of each score of an `Evaluation`."""
 
@@ -103,10 +114,12 @@ class Evaluation:
     """All scores of one forecaster.
 
     `regret` is, by the share of a pool that is measured (best forecasts first), the speed lost
-    against measuring all. `reliability` lists claimed confidence, accuracy and count.
+    against measuring all. `reliability` lists claimed confidence, accuracy and count. `forecasts`
+    are more than `kernels` if each kernel was forecast several times.
     """
 
     forecaster: str
+    forecasts: int
     kernels: int
     timed: int
     groups: int
@@ -183,11 +196,32 @@ def asked_queries(questions: Iterable[Questions]) -> list[Query]:
     return [trial.query for _, _, trial in _asked(questions)]
 
 
+def known_then(questions: Iterable[Questions]) -> list[tuple[Observation, ...]]:
+    """Return what was measured before each of `asked_queries`; nothing in a pool."""
+    known: list[tuple[Observation, ...]] = []
+    for pool in questions:
+        measured: tuple[Observation, ...] = ()
+        for at, trial in enumerate(pool.search.trials):
+            measured += trial.news
+            if at in pool.asked:
+                known.append(measured)
+    return known
+
+
 def answered(questions: Iterable[Questions], forecasts: Sequence[Forecast]) -> list[Answer]:
     """Pair the forecasts of `asked_queries` with their outcomes."""
     return [
         Answer(pool, group, forecast, trial)
         for (pool, group, trial), forecast in zip(_asked(questions), forecasts, strict=True)
+    ]
+
+
+def recorded_answers(questions: Sequence[Questions], recorded: ByRow) -> list[Answer]:
+    """Answer with recorded forecasts; each repeat of a pool is a pool of its own."""
+    return [
+        Answer(pool + repeat * len(questions), group, forecast.about(trial.query), trial)
+        for pool, group, trial in _asked(questions)
+        for repeat, forecast in enumerate(recorded[trial.row_id])
     ]
 
 
@@ -198,14 +232,15 @@ def _asked(questions: Iterable[Questions]) -> Iterator[tuple[int, str, Trial]]:
 
 
 def ask_at_once(
-    forecaster: Forecaster, queries: Sequence[Query], on_answer: Callable[[], None]
+    asked: Sequence[tuple[Forecaster, Query]], on_answer: Callable[[], None]
 ) -> list[Forecast]:
-    """Ask a forecaster that does not learn, with as many queries in flight as it allows.
+    """Ask forecasters that need not learn, with as many queries in flight as they allow.
 
     An interrupt waits for the queries in flight, which are paid for, and cancels the others.
     """
-    with ThreadPoolExecutor(max_workers=max(1, forecaster.concurrency)) as pool:
-        futures = [pool.submit(consult, forecaster, [query]) for query in queries]
+    most = max((forecaster.concurrency for forecaster, _ in asked), default=0)
+    with ThreadPoolExecutor(max_workers=max(1, most)) as pool:
+        futures = [pool.submit(consult, forecaster, [query]) for forecaster, query in asked]
         try:
             for future in as_completed(futures):
                 future.result()
@@ -271,8 +306,9 @@ def evaluate(answers: Sequence[Answer], bins: Bins = DEFAULT_BINS, seed: int = 0
     confidence = table.columns["confidence"][timed]
     return Evaluation(
         forecaster=answers[0].forecast.forecaster if answers else "",
-        kernels=len(answers),
-        timed=len(timed),
+        forecasts=len(answers),
+        kernels=_kernels(answers),
+        timed=_kernels([answers[at] for at in timed.tolist()]),
         groups=problems,
         scores={name: estimates[name] for name in SCORES},
         regret={share: estimates[_loss(share)] for share in SHARES},
@@ -286,8 +322,18 @@ def evaluate(answers: Sequence[Answer], bins: Bins = DEFAULT_BINS, seed: int = 0
     )
 
 
-_JUDGED = ("crps", "half_brier", "log_score", "confidence", "accuracy", "coverage_80")
-_COLUMNS = (*_JUDGED, "mean", "actual", "failed", "p_failure", "gain", "p_gain")
+def _kernels(answers: Sequence[Answer]) -> int:
+    return len({id(answer.trial) for answer in answers})
+
+
+_JUDGED = (
+    *("crps", "half_brier", "log_score", "accuracy", "off_by_one", "coverage_80"),
+    *("confidence", "entropy", "margin"),
+)
+_COLUMNS = (
+    *(*_JUDGED, "mean", "actual", "failed", "p_failure", "gain", "p_gain"),
+    *("beats", "said_to_beat"),
+)
 
 
 @dataclass(frozen=True)
@@ -352,13 +398,20 @@ def _row(answer: Answer, bins: Bins) -> tuple[float | None, ...]:
     if trial.observation is not None and actual is not None:
         record = judge(forecast, trial.observation.measurement, blind=True, bins=bins)
         assert record is not None
+        probabilities = forecast.distribution.bin_probabilities(bins)
+        confidences = (
+            max(probabilities),
+            entropy_confidence(probabilities),
+            margin_confidence(probabilities),
+        )
         judged = (
             record.crps,
             record.half_brier,
             log_score(forecast.distribution, actual, floor=_DENSITY_FLOOR),
-            record.confidence,
             record.bin_correct,
+            abs(likeliest_bin(probabilities) - bins.index(2.0**actual)) <= 1,
             record.inside_80,
+            *(round(confidence, _DIGITS) for confidence in confidences),
         )
     return (
         *judged,
@@ -368,6 +421,8 @@ def _row(answer: Answer, bins: Bins) -> tuple[float | None, ...]:
         1.0 - forecast.p_ok,
         actual is not None and actual > _CLEAR_GAIN_LOG2,
         forecast.p_ok * forecast.distribution.probability_above(_CLEAR_GAIN_LOG2),
+        None if trial.ok and actual is None else actual is not None and actual > 0.0,
+        round(forecast.p_ok * forecast.distribution.probability_above(0.0), _DIGITS) > 0.5,
     )
 
 
@@ -377,7 +432,9 @@ def _scores(table: _Table, problems: Sequence[int]) -> dict[str, float]:
     rows = np.concatenate([np.empty(0, dtype=np.int64), *members])
     every = {name: column[rows] for name, column in table.columns.items()}
     timed = {name: column[table.timed(rows)] for name, column in table.columns.items()}
-    averaged = ("accuracy", "crps", "half_brier", "log_score", "coverage_80")
+    averaged = ("accuracy", "off_by_one", "crps", "half_brier", "log_score", "coverage_80")
+    known = np.isfinite(every["beats"])
+    discovery = precision_and_recall(every["said_to_beat"][known], every["beats"][known])
     return {
         **{name: _mean(timed[name]) for name in averaged},
         **{
@@ -388,6 +445,10 @@ def _scores(table: _Table, problems: Sequence[int]) -> dict[str, float]:
         "auroc_failure": auroc(every["p_failure"], every["failed"]),
         "auroc_gain": auroc(every["p_gain"], every["gain"]),
         "aurc": aurc(timed["confidence"], timed["half_brier"]),
+        "aurc_entropy": aurc(timed["entropy"], timed["half_brier"]),
+        "aurc_margin": aurc(timed["margin"], timed["half_brier"]),
+        "discovery_precision": discovery[0],
+        "discovery_recall": discovery[1],
     }
 
 

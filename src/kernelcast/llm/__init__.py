@@ -9,12 +9,19 @@ from __future__ import annotations
 
 from kernelcast.llm._endpoint import Endpoint, Request
 from kernelcast.llm._prices import Price
-from kernelcast.llm._replies import Answer, Message, Outcome, Reply, Schema, TokenLogprob
+from kernelcast.llm._replies import (
+    Answer,
+    Message,
+    Outcome,
+    Reply,
+    Schema,
+    TokenLogprob,
+    find_object,
+)
 from kernelcast.llm._words import (
     device_text,
     evidence_text,
     history_text,
-    limits_text,
     problem_text,
     quoted_text,
     rehearsal_text,
@@ -34,8 +41,8 @@ __all__ = [
     "TokenLogprob",
     "device_text",
     "evidence_text",
+    "find_object",
     "history_text",
-    "limits_text",
     "problem_text",
     "quoted_text",
     "rehearsal_text",

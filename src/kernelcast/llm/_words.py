@@ -8,13 +8,16 @@ from contextlib import suppress
 
 from kernelcast.dtypes import dtype_of
 from kernelcast.errors import SetupError
+from kernelcast.expression import evaluate
 from kernelcast.languages import element_type
 from kernelcast.types import (
     Argument,
     Attempt,
+    Case,
     Device,
     Emulated,
     Evidence,
+    Launched,
     Module,
     Operators,
     Problem,
@@ -44,11 +47,7 @@ def problem_text(problem: Problem) -> str:
         shapes = ", ".join(
             f"{array.name}{list(array.extent(case.dimensions))}" for array in problem.arguments
         )
-        cases.append(f"- {case.name}: {dimensions}: {shapes}")
-    # A work of 0 means unknown, and a model would take it for a fact.
-    counts = {"flops": problem.flops, "bytes": problem.bytes}
-    known = [f"{count} {unit}" for unit, count in counts.items() if count.strip("0. ")]
-    work = f"Work: {', '.join(known)}. " if known else ""
+        cases.append(f"- {case.name}: {dimensions}: {shapes}{_work_text(problem, case)}")
     signature = [
         f"Function `{problem.entry}`, {problem.language}. Arrays in order:",
         *arrays,
@@ -60,10 +59,29 @@ def problem_text(problem: Problem) -> str:
         [
             f"{problem.name}: {problem.summary}",
             *signature,
-            f"{work}Timed cases:",
+            "Timed cases:",
             *cases,
         ]
     )
+
+
+def _work_text(problem: Problem, case: Case) -> str:
+    """The numbers of one case. A work of 0 means unknown, and a model would take it for a fact."""
+    counts = {"FLOP": problem.flops, "B": problem.bytes}
+    known = [
+        f"{_scaled(work)}{unit}"
+        for unit, count in counts.items()
+        if count.strip() and (work := evaluate(count, case.dimensions)) > 0
+    ]
+    return f"; at least {', '.join(known)}" if known else ""
+
+
+def _scaled(number: float) -> str:
+    """Three digits with the prefix of a unit, such as `1.05 M`."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= factor:
+            return f"{number / factor:.3g} {prefix}"
+    return f"{number:.3g} "
 
 
 def _module_text(entry: str, module: Module) -> str:
@@ -86,23 +104,17 @@ def _as_stored(array: Argument, problem: Problem) -> str:
 
 
 def device_text(device: Device) -> str:
-    """Describe a device."""
+    """Describe a device, and what a kernel may use of it, as far as it is known."""
     peaks = ", ".join(
-        f"{flops / 1e9:.4g} GFLOP/s {dtype}" for dtype, flops in device.peak_flops.items()
+        f"{_scaled(flops)}FLOP/s {dtype}" for dtype, flops in device.peak_flops.items()
     )
-    return (
-        f"{device.name} ({device.kind}), {device.cores} cores at {device.clock_hz / 1e9:.3g} GHz, "
-        f"peak {peaks or 'unknown'}, memory {device.bandwidth_bytes_s / 1e9:.4g} GB/s"
-    )
-
-
-def limits_text(device: Device) -> str:
-    """Describe what a kernel may use of a device, as far as it is known; empty if nothing is."""
-    if device.kind == "cpu":
-        return f"Where these figures come from: {device.source}." if device.source else ""
     capability = re.fullmatch(r"sm_(\d+)(\d)[af]?", device.target)
-    known = [
+    clock = f" at {device.clock_hz / 1e9:.3g} GHz" * bool(device.clock_hz)
+    figures = [
         f"compute capability {capability[1]}.{capability[2]}" if capability else device.target,
+        f"{device.cores} {_core(device)}{clock}" * bool(device.cores),
+        f"peak {peaks}" * bool(peaks),
+        f"memory {_scaled(device.bandwidth_bytes_s)}B/s" * bool(device.bandwidth_bytes_s),
         f"{device.cache_bytes / 2**20:g} MB of L2 cache" * bool(device.cache_bytes),
         f"warps of {device.warp} threads" * bool(device.warp),
     ]
@@ -113,12 +125,23 @@ def limits_text(device: Device) -> str:
         f"{device.threads_per_core} threads" * bool(device.threads_per_core),
         f"{device.blocks_per_core} blocks" * bool(device.blocks_per_core),
     ]
-    limits = [", ".join(filter(None, known))]
+    known = ", ".join(filter(None, figures))
+    lines = [f"{device.name}: {known or 'its figures are not known'}"]
     if any(per_core):
-        limits.append(f"a core (SM or CU) has {', '.join(filter(None, per_core))}")
+        core = _core(device).removesuffix("s")
+        lines.append(f"Each {core} has {', '.join(filter(None, per_core))}.")
     if device.shared_bytes_per_block:
-        limits.append(f"{device.shared_bytes_per_block >> 10} KB of shared memory a block at most")
-    return "; ".join(filter(None, limits))
+        most = device.shared_bytes_per_block >> 10
+        lines.append(f"A block uses {most} KB of shared memory at most.")
+    if device.kind == "cpu" and device.source:
+        lines.append(f"Where these figures come from: {device.source}.")
+    return "\n".join(lines)
+
+
+def _core(device: Device) -> str:
+    if device.target.startswith("sm_"):
+        return "SMs"
+    return "CUs" if device.target.startswith("gfx") else "cores"
 
 
 def quoted_text(text: str) -> str:
@@ -154,6 +177,8 @@ def evidence_text(evidence: Evidence | None) -> str:
         )
         if value is not None
     ]
+    if evidence.launched is not None:
+        facts.append(_launched_text(evidence.launched))
     if evidence.roofline_s is not None:
         facts.append(f"at least {evidence.roofline_s * 1e3:.3g} ms by the device's peaks")
     counts = ", ".join(f"{name} {count}" for name, count in evidence.instructions.items() if count)
@@ -178,11 +203,15 @@ def rehearsal_text(rehearsal: Rehearsal) -> str:
     if rehearsal.operators is not None:
         lines.append(_operators_text(rehearsal.operators))
     lines += [
-        f"- launch {number}, made {launch.count} times: grid {launch.grid}, block {launch.block}, "
-        f"{launch.shared_bytes} bytes of shared memory"
+        f"- launch {number}, made {launch.count} times: {_launched_text(launch)}"
         for number, launch in enumerate(rehearsal.launches[:_MOST_LAUNCHES], 1)
     ]
     return "\n".join(lines)
+
+
+def _launched_text(launch: Launched) -> str:
+    shared = f", {launch.shared_bytes} bytes of dynamic shared memory" * bool(launch.shared_bytes)
+    return f"grid {launch.grid}, block {launch.block}{shared}"
 
 
 def _operators_text(operators: Operators) -> str:

@@ -138,7 +138,7 @@ def _load_template(folder: Path, ending: str) -> Template | None:
 
 
 def _check_signature(problem: Problem, toml: Path) -> None:
-    names = [*(argument.name for argument in problem.arguments), *problem.dimensions]
+    names = problem.argument_names
     if twice := {name for name in names if names.count(name) > 1}:
         raise ProblemError(f"{toml}: {', '.join(sorted(twice))} is named twice; rename one")
     if odd := [name for name in (*names, problem.entry) if not name.isidentifier()]:

@@ -20,7 +20,6 @@ from kernelcast.llm import (
     device_text,
     evidence_text,
     history_text,
-    limits_text,
     problem_text,
     quoted_text,
 )
@@ -42,7 +41,6 @@ def system_text() -> str:
 def question_text(request: ProposalRequest, *, crosses: bool) -> str:
     """Return what one question says; `crosses`: the task is to cross parent and partner."""
     problem, kind = request.problem, request.device.kind
-    limits = limits_text(request.device)
     return _prompt("user.txt").substitute(
         problem=problem_text(problem),
         atol=problem.tolerance.atol,
@@ -50,7 +48,7 @@ def question_text(request: ProposalRequest, *, crosses: bool) -> str:
         special=_special_text(problem),
         untimed=_untimed_text(problem),
         definition=_definition_text(problem),
-        device=device_text(request.device) + (f"\n{limits}" if limits else ""),
+        device=device_text(request.device),
         form=form(problem.language, kind) or "As the parent is.",
         parent=_fenced(request.parent.source, problem.language),
         result=_result_text(request),

@@ -13,7 +13,10 @@ from kernelcast.judge.curves import drawn_out, mean_interval
 if TYPE_CHECKING:  # listing runs does not need it
     from kernelcast.judge.evaluation import Evaluation
 
-_COLOURS = ("#1f6feb", "#d1582b", "#2b8a3e", "#8250df")
+_COLOURS = (
+    *("#1f6feb", "#d1582b", "#2b8a3e", "#8250df", "#c2930a"),
+    *("#0c8599", "#c2255c", "#74543b", "#6b7684", "#87b91f"),
+)
 _BEST = "best speedup over the seed kernel (measured twice)"
 
 Curves = Mapping[str, Sequence[Sequence[float]]]

@@ -15,7 +15,15 @@ from rich.text import Text
 from kernelcast.judge.comparison import Comparison, Paired
 from kernelcast.judge.evaluation import SCORES, Estimate, Evaluation
 from kernelcast.judge.ranking import Cut, Ranked, Ranking
-from kernelcast.report.tables import NO_EXPERIENCE, Report, table
+from kernelcast.report.tables import NO_EXPERIENCE, Report, listing, table
+
+_SIDE_BY_SIDE = 3  # forecasters that 80 columns hold with their intervals
+_SCORES_A_TABLE = 6
+_LABEL = 13  # characters of a score's name beside three forecasters
+_MORE = (
+    "Answers that are not readable count as knowing nothing. "
+    "Intervals, losses, risks and reliability: --json, or eval.json in the folder of --out."
+)
 
 
 def _finite(value: float, digits: int) -> float | None:
@@ -27,29 +35,86 @@ def _finite(value: float, digits: int) -> float | None:
 
 
 def evaluation_report(evaluations: Sequence[Evaluation], rows: str, anchor: str) -> Report:
-    """Report the scores of several forecasters on the same rows, side by side."""
+    """Report the scores of several forecasters on the same rows.
+
+    A few are shown side by side with their intervals, more by one line each without.
+    """
     first = evaluations[0]
     risks = [_risks(evaluation) for evaluation in evaluations]
-    lines = {name: [str(one.scores[name]) for one in evaluations] for name in SCORES}
-    for share, loss in first.regret.items():
+    counts = f"{first.kernels:,} recorded kernels ({first.timed:,} timed), {first.groups} problems"
+    scores = [
+        name for name in SCORES if any(math.isfinite(one.scores[name].value) for one in evaluations)
+    ]
+    meanings = {name: SCORES[name] for name in scores}
+    parts: list[Table | Text]
+    if len(evaluations) <= _SIDE_BY_SIDE:
+        parts = [
+            _side_by_side(counts, scores, evaluations, risks),
+            *(Text(note) for evaluation in evaluations for note in _evaluation_notes(evaluation)),
+        ]
+        meanings |= {
+            "loss at 10%": "speed lost by measuring only the tenth forecast to be fastest",
+            "risk at 25%": "mean half-Brier of the quarter of forecasts that is surest",
+        }
+    else:
+        parts = [*_line_by_line(counts, scores, evaluations), Text(_MORE)]
+    legend = listing(None, meanings.items())
+    legend.style = "dim"
+    facts = [_evaluation_facts(one, risk) for one, risk in zip(evaluations, risks, strict=True)]
+    return Report({"rows": rows, "anchor": anchor, "evaluations": facts}, [*parts, legend])
+
+
+def _side_by_side(
+    title: str,
+    scores: Sequence[str],
+    evaluations: Sequence[Evaluation],
+    risks: Sequence[Mapping[float, float]],
+) -> Table:
+    lines = {
+        name if len(name) <= _LABEL else name.replace("_", "\n"): [
+            str(one.scores[name]) for one in evaluations
+        ]
+        for name in scores
+    }
+    for share, loss in evaluations[0].regret.items():
         if math.isfinite(loss.value) and share < 1.0:
             lines[f"loss at {share:.0%}"] = [str(one.regret[share]) for one in evaluations]
     for share in risks[0]:
         lines[f"risk at {share:.0%}"] = [f"{risk[share]:.3f}" for risk in risks]
-    counts = f"{first.kernels:,} recorded kernels ({first.timed:,} timed), {first.groups} problems"
     columns = ("score", *(one.forecaster for one in evaluations))
-    parts = [table(counts, columns, ((name, *cells) for name, cells in lines.items()))]
-    notes = [note for evaluation in evaluations for note in _evaluation_notes(evaluation)]
-    meanings = {
-        **SCORES,
-        "loss at 10%": "speed lost by measuring only the tenth that is forecast to be fastest",
-        "risk at 25%": "mean half-Brier of the quarter of forecasts that is surest",
-    }
-    dim = [Text(f"  {name:14} {meaning}", style="dim") for name, meaning in meanings.items()]
-    facts = [_evaluation_facts(one, risk) for one, risk in zip(evaluations, risks, strict=True)]
-    return Report(
-        {"rows": rows, "anchor": anchor, "evaluations": facts}, [*parts, *map(Text, notes), *dim]
+    return table(title, columns, ((name, *cells) for name, cells in lines.items()))
+
+
+def _line_by_line(
+    title: str, scores: Sequence[str], evaluations: Sequence[Evaluation]
+) -> list[Table | Text]:
+    """Return tables that 80 columns hold: all scores, and what was read and spent."""
+    tables = []
+    for start in range(0, len(scores), _SCORES_A_TABLE):
+        some = scores[start : start + _SCORES_A_TABLE]
+        headers = ("\n".join(name.rsplit("_", 1)).replace("_", " ") for name in some)
+        rows = (
+            (one.forecaster, *(f"{one.scores[name].value:.3f}" for name in some))
+            for one in evaluations
+        )
+        tables.append(table(None, ("forecaster", *headers), rows, yields=0))
+    spent = (
+        (
+            one.forecaster,
+            f"{one.forecasts:,}",
+            f"{one.unparsed:,}",
+            f"{one.usage.input_tokens:,}",
+            f"{one.usage.output_tokens:,}",
+            f"{'at most ' if one.usage.unknown else ''}{one.usage.usd:.4f}"
+            if one.usage.usd
+            else "",
+        )
+        for one in evaluations
     )
+    columns = ("forecasts", "not\nreadable", "tokens\nread", "tokens\nwritten", "$")
+    tables.append(table(None, ("forecaster", *columns), spent, yields=0))
+    spaced = [part for each in tables for part in (Text(""), each)]
+    return [Text(title, style="italic"), *spaced[1:], Text("")]
 
 
 def _risks(evaluation: Evaluation) -> dict[float, float]:
@@ -65,6 +130,7 @@ def _evaluation_facts(evaluation: Evaluation, risks: Mapping[float, float]) -> d
 
     return {
         "forecaster": evaluation.forecaster,
+        "forecasts": evaluation.forecasts,
         "kernels": evaluation.kernels,
         "timed": evaluation.timed,
         "problems": evaluation.groups,
@@ -86,12 +152,12 @@ def _evaluation_notes(evaluation: Evaluation) -> list[str]:
     )
     notes = [f"reliability of {evaluation.forecaster}: {buckets or 'nothing timed'}"]
     usage = evaluation.usage
-    if usage.tokens:
+    if usage.tokens or evaluation.unparsed:
+        price = f" for ${usage.usd:.4f}" if usage.usd else ""
         notes.append(
             f"{evaluation.forecaster} read {'at most ' if usage.unknown else ''}"
-            f"{usage.input_tokens:,} and wrote {usage.output_tokens:,} tokens for "
-            f"${usage.usd:.4f}; {evaluation.unparsed} answers could not be read and count as "
-            "knowing nothing"
+            f"{usage.input_tokens:,} and wrote {usage.output_tokens:,} tokens{price}; "
+            f"{evaluation.unparsed} answers could not be read and count as knowing nothing"
         )
     return notes
 

