@@ -244,7 +244,7 @@ def train_supervised(ask: Way, loss: supervised.Loss, **options: Any) -> None:
     asked = _questions(ask, options)
     model = LanguageModel.load(_base(options))
     with _steps(settings) as on_step:
-        log = supervised.train(model, asked, settings, on_step=on_step)
+        log = supervised.train(model, asked, settings, _outcomes(options), on_step)
     _tell(settings.out, asked, log, "loss", as_json=options["as_json"])
 
 
@@ -270,7 +270,7 @@ def train_grpo(ask: Asked, reward: str, **options: Any) -> None:
     if not _is_ready(settings, options):
         return
     asked = _questions(ask, options)
-    earned = Reward.named(reward, outcomes=Outcomes(BINS[options["bins"]]), asked=ask)
+    earned = Reward.named(reward, outcomes=_outcomes(options), asked=ask)
     model = LanguageModel.load(_base(options))
     with _steps(settings) as on_step:
         log = grpo.train(model, asked, earned, settings, on_step)
@@ -352,6 +352,10 @@ def _base(options: dict[str, Any]) -> str:
     if base is None:
         raise SetupError("name the model to begin with: --base FOLDER, or --configuration")
     return str(base)
+
+
+def _outcomes(options: dict[str, Any]) -> Outcomes:
+    return Outcomes(BINS[options["bins"]])
 
 
 def _is_ready(settings: Any, options: dict[str, Any]) -> bool:

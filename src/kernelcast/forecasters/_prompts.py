@@ -144,11 +144,7 @@ class Prompts:
     def _shown(self, kernel: Kernel, query: Query) -> str:
         """The canonical source of a kernel; of a recorded configuration, its values as well."""
         problem, source = query.problem, kernel.source
-        values = {
-            name: value
-            for name, value in (kernel.parameters or {}).items()
-            if _PLAIN_VALUE.fullmatch(name) and _PLAIN_VALUE.fullmatch(str(value))
-        }
+        values = _values(kernel)
         if dialect(kernel.language).family == "c":
             # It is a template and the values that a tuner gave the compiler.
             defines = [f"#define {name} {value}\n" for name, value in values.items()]
@@ -185,12 +181,11 @@ class Prompts:
         anchor, other = query.anchor, observation.kernel
         outcome = _outcome_text(observation, query.anchor_log2_speedup)
         if anchor.parameters is not None and other.parameters is not None:
+            before = _values(anchor)
             changed = [
-                f"{name} {anchor.parameters.get(name, 'none')} -> {value}"
-                for name, value in other.parameters.items()
-                if anchor.parameters.get(name) != value
-                and _PLAIN_VALUE.fullmatch(name)
-                and _PLAIN_VALUE.fullmatch(str(value))
+                f"{name} {before.get(name, 'none')} -> {value}"
+                for name, value in _values(other).items()
+                if before.get(name) != value
             ]
             return len(changed), f"- {outcome}: {', '.join(changed)}"
         if not other.source or not anchor.source:
@@ -203,6 +198,15 @@ class Prompts:
         if len(text) > _LONGEST_CHANGE:
             text = f"{text[:_LONGEST_CHANGE]}..."
         return removed.total() + added.total(), f"- {outcome}: {text}"
+
+
+def _values(kernel: Kernel) -> dict[str, int | float | str]:
+    """The parameters of a configuration that a prompt may hold."""
+    return {
+        name: value
+        for name, value in (kernel.parameters or {}).items()
+        if _PLAIN_VALUE.fullmatch(name) and _PLAIN_VALUE.fullmatch(str(value))
+    }
 
 
 def _task_text(problem: Problem) -> str:

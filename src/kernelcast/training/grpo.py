@@ -4,7 +4,7 @@ For each question the model writes several answers; those that earn more than th
 question become likelier. The trainer is TRL's, the adapter peft's, and on a GPU vLLM may write the
 answers.
 
-    train(load_model(base), questions, Reward.named("crps"), Settings(out=...))
+    train(LanguageModel.load(base), questions, Reward.named("crps"), Settings(out=...))
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from kernelcast.training.rewards import Reward
 class Settings:
     """How to train. One step reads `prompts` questions and writes `rollouts` answers to each.
 
-    Questions of more than `max_tokens` are left out.
-
-    The learning rate falls to 0 at the last step.
+    Questions of more than `max_tokens` are left out. The learning rate falls to 0 at the last step.
 
     `at_once`: answers in one pass of the gradient. `beta`: weight of the distance to the model at
     the beginning. `vllm`: let vLLM write the answers, on the trainer's own GPU. `steps` counts from

@@ -3,7 +3,7 @@
 A proper loss without reinforcement learning: it is the baseline that rewards must beat. A model
 that is asked in `digits` learns to write whole answers.
 
-    train(load_model(base), questions, Settings(out=...))
+    train(LanguageModel.load(base), questions, Settings(out=...))
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Settings:
 
     `loss`: the cross-entropy of the answer's tokens, or the ranked probability score of the
     letters' chances, for answers of one letter. Questions of more than `max_tokens` are left out.
-    `lora`: the adapter's size; None trains all
-    weights. `steps` counts from the beginning, also where an interrupted training goes on.
+    `lora`: the adapter's size; None trains all weights. `steps` counts from the beginning, also
+    where an interrupted training goes on.
     """
 
     out: Path
