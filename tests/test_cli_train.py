@@ -17,6 +17,7 @@ from kernelcast.store import Store
 from kernelcast.testing import example_history, make_kernel
 from kernelcast.types import Kernel
 from tests.training.conftest import _few_trees, search_rows
+from tests.training.tiny_model import write_tiny_model
 
 __all__ = ["_few_trees"]  # a fixture that every test here uses
 
@@ -42,9 +43,7 @@ def test_trees_are_trained_and_refreshed_with_the_newest_runs() -> None:
     made = told("trees", "rows.parquet", "--out", "mine")
     assert SourceModel.load(Path(made["model"])).header.trained_on.startswith("made (")
     assert "train trees rows.parquet" in Path(made["card"]).read_text()
-    with Store.open("runs.db") as store:
-        for name in ("one", "two"):
-            store.create_run(name).append(*_history_of(name))
+    _measure_two_runs()
     before = Path(made["model"]).read_bytes()
     refreshed = told("refresh", "mine", "--store", "runs.db", "--licence", "MIT")
     assert refreshed["new_rows"] == 8
@@ -56,11 +55,36 @@ def test_trees_are_trained_and_refreshed_with_the_newest_runs() -> None:
     assert (again.exit_code == 1) is refreshed["swapped"]
 
 
+@pytest.mark.parametrize("learning_rate", ["3e-3", "1.0"])
+def test_a_language_model_is_refreshed_and_its_former_self_is_kept(learning_rate: str) -> None:
+    pytest.importorskip("trl")
+    write_tiny_model(Path("base"))
+    options = "--base base --rank 0 --steps 3 --limit 8 --out tuned --learning-rate"
+    told("supervised", "rows.parquet", *options.split(), learning_rate)
+    _measure_two_runs()
+    before = Path("tuned/model.safetensors").read_bytes()
+    refreshed = told("refresh", "tuned", "--store", "runs.db", "--steps", "2")
+    assert refreshed["new_rows"] == 8
+    assert refreshed["swapped"] is (refreshed["crps"]["after"] < refreshed["crps"]["before"])
+    assert (Path("tuned/model.safetensors").read_bytes() != before) is refreshed["swapped"]
+    assert Path("tuned-before").exists() is refreshed["swapped"]
+    assert not Path("tuned-refreshed").exists()
+    # One of the two runs was held out, and is new to the next refresh.
+    assert read_rows(Path("tuned/rows.parquet")).num_rows == 96 + 4 * refreshed["swapped"]
+
+
+def _measure_two_runs() -> None:
+    with Store.open("runs.db") as store:
+        for name in ("one", "other"):
+            store.create_run(name).append(*_history_of(name))
+
+
 def _history_of(name: str) -> tuple[list[Event], list[Kernel]]:
     """The example's history on a problem of this name, with kernels of its own."""
     events, kernels = example_history()
     own = {
-        kernel.id: make_kernel(f"{kernel.source}// {name}\nint of_{name};") for kernel in kernels
+        kernel.id: make_kernel(kernel.source + f"\nint of_{name}[{len(name)}];" * 9)
+        for kernel in kernels
     }
     renamed: list[Event] = []
     for event in events:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, get_args
 
 import click
@@ -25,10 +26,9 @@ from kernelcast.cli.common import (
     store_option,
 )
 from kernelcast.errors import SetupError
-from kernelcast.forecasters._prompts import Prompts, Way
+from kernelcast.forecasters._prompts import Way
 from kernelcast.forecasters._source import SHIPPED, SourceModel
 from kernelcast.judge.evaluation import SCORES, Evaluation, evaluate
-from kernelcast.outcomes import Outcomes
 from kernelcast.report.tables import Report, table
 from kernelcast.store import Store
 from kernelcast.training import (
@@ -42,8 +42,9 @@ from kernelcast.training.export import ExportDtype, adapter_command, export_gguf
 from kernelcast.training.language_model import LanguageModel, Lora
 from kernelcast.training.memory import Need, configuration, configurations, needs
 from kernelcast.training.pairs import Question, questions
-from kernelcast.training.refresh import refresh as refreshed
-from kernelcast.training.rewards import REWARDS, Asked, Reward
+from kernelcast.training.recipe import Recipe
+from kernelcast.training.refresh import Compared, refresh_language_model, refresh_trees
+from kernelcast.training.rewards import REWARDS, Asked
 
 _ROWS, _CARD = "rows.parquet", "card.md"
 _rows_argument = click.argument(
@@ -107,41 +108,79 @@ def train_trees(rows: tuple[Path, ...], out: Path, seed: int, as_json: bool) -> 
 @click.argument("model", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @store_option
 @option("--licence", "Licence of the kernels in the store.", default="unstated")
+@option("--steps", "Steps of a language model.  [default: each question once]", POSITIVE)
 @_seed_option
 @json_option
-def refresh(model: Path, store: str, licence: str, seed: int, as_json: bool) -> None:
-    """Fold the newest runs of the store into MODEL, a folder that `train trees` wrote.
+def refresh(
+    model: Path, store: str, licence: str, steps: int | None, seed: int, as_json: bool
+) -> None:
+    """Fold the newest runs of the store into MODEL, a folder that another command has trained.
 
-    Two models are trained without some problems of the new rows, one with the other new rows and
-    one without, and judged on those problems. MODEL is replaced only if the new rows lower the
-    CRPS there. Takes minutes.
+    MODEL is replaced only if the CRPS falls on problems of the new runs that are held out. For
+    trees, two models are trained without these problems, with and without the other new runs. A
+    language model goes on learning on the other new runs; the one that it replaces is kept in
+    MODEL-before. Takes minutes for trees.
 
     \b
-    Example:
+    Examples:
       kernelcast train refresh my_model --licence MIT
+      kernelcast train refresh tuned
     """
     if not (model / _ROWS).is_file():
-        raise SetupError(f"{model} holds no {_ROWS}: make it by `kernelcast train trees`")
+        raise SetupError(
+            f"{model} holds no {_ROWS}: make it by `kernelcast train trees` or `train supervised`"
+        )
     old = dataset.read_rows(model / _ROWS)
     new = _new_rows(store, old, licence)
-    check_publishable(new)
-    with ERR.status(f"training with and without {new.num_rows:,} new rows"):
-        result = refreshed(old, new, seed)
-    if result.model is not None:
-        everything = dataset.concatenate([old, new])
-        command = f"kernelcast train refresh {model.name} --seed {seed}"
-        _write_trees(model, result.model, everything, result.after, command)
+    if (model / SHIPPED).is_file():
+        result, swapped = _refresh_trees(model, old, new, seed)
+    else:
+        result, swapped = _refresh_language_model(model, old, new, steps, seed)
     compared = {"before": result.before, "after": result.after}
     crps = {name: judged.scores["crps"].value for name, judged in compared.items()}
     if as_json:
-        facts = {"new_rows": new.num_rows, "crps": crps, "swapped": result.model is not None}
+        facts = {"new_rows": new.num_rows, "crps": crps, "swapped": swapped}
         click.echo(json.dumps(facts))
         return
-    verdict = "replaced" if result.model is not None else "kept: the new rows do not help"
+    verdict = "replaced" if swapped else "kept: the new rows do not help"
     OUT.print(
         f"{new.num_rows:,} new rows; CRPS on held-out problems of them: {crps['before']:.4f} "
         f"without them, {crps['after']:.4f} with them\n{model}: {verdict}"
     )
+
+
+def _refresh_trees(
+    model: Path, old: dataset.Rows, new: dataset.Rows, seed: int
+) -> tuple[Compared, bool]:
+    check_publishable(new)
+    with ERR.status(f"training with and without {new.num_rows:,} new rows"):
+        result = refresh_trees(old, new, seed)
+    if result.model is not None:
+        everything = dataset.concatenate([old, new])
+        command = f"kernelcast train refresh {model.name} --seed {seed}"
+        _write_trees(model, result.model, everything, result.after, command)
+    return result, result.model is not None
+
+
+def _refresh_language_model(
+    model: Path, old: dataset.Rows, new: dataset.Rows, steps: int | None, seed: int
+) -> tuple[Compared, bool]:
+    if Recipe.read(model).ships:
+        check_publishable(new)
+    out, before = _beside(model, "-refreshed"), _beside(model, "-before")
+    rmtree(out, ignore_errors=True)
+    with _progress() as on_progress:
+        result = refresh_language_model(
+            model, old, new, out, steps=steps, seed=seed, on_progress=on_progress
+        )
+    if result.is_better:
+        dataset.write_rows(out / _ROWS, dataset.concatenate([old, result.learnt]))
+        rmtree(before, ignore_errors=True)
+        model.rename(before)
+        out.rename(model)
+    else:
+        rmtree(out)
+    return result, result.is_better
 
 
 def _read(paths: Sequence[Path]) -> dataset.Rows:
@@ -239,13 +278,7 @@ def train_supervised(ask: Way, loss: supervised.Loss, **options: Any) -> None:
       kernelcast train supervised rows.parquet --configuration 20b-one-80gb --dry-run
     """
     settings = _settings(supervised.Settings, "supervised", options, loss=loss)
-    if not _is_ready(settings, options):
-        return
-    asked = _questions(ask, options)
-    model = LanguageModel.load(_base(options))
-    with _steps(settings) as on_step:
-        log = supervised.train(model, asked, settings, _outcomes(options), on_step)
-    _tell(settings.out, asked, log, "loss", as_json=options["as_json"])
+    _follow(settings, options, ask=ask)
 
 
 @train.command("grpo")
@@ -266,15 +299,7 @@ def train_grpo(ask: Asked, reward: str, **options: Any) -> None:
       kernelcast train grpo rows.parquet --base tuned/ --reward brier --out rewarded
       kernelcast train grpo rows.parquet --configuration 20b-eight-80gb --dry-run
     """
-    settings = _settings(grpo.Settings, "grpo", options)
-    if not _is_ready(settings, options):
-        return
-    asked = _questions(ask, options)
-    earned = Reward.named(reward, outcomes=_outcomes(options), asked=ask)
-    model = LanguageModel.load(_base(options))
-    with _steps(settings) as on_step:
-        log = grpo.train(model, asked, earned, settings, on_step)
-    _tell(settings.out, asked, log, "reward", as_json=options["as_json"])
+    _follow(_settings(grpo.Settings, "grpo", options), options, ask=ask, reward=reward)
 
 
 @train.command("export")
@@ -354,8 +379,28 @@ def _base(options: dict[str, Any]) -> str:
     return str(base)
 
 
-def _outcomes(options: dict[str, Any]) -> Outcomes:
-    return Outcomes(BINS[options["bins"]])
+def _follow(
+    settings: supervised.Settings | grpo.Settings, options: dict[str, Any], **stated: Any
+) -> None:
+    """Train by a recipe, and keep the rows and the recipe beside the model."""
+    if not _is_ready(settings, options):
+        return
+    recipe = Recipe.of(settings, bins=options["bins"], ships=options["ships"] or False, **stated)
+    learnt = _read(options["rows"])
+    if recipe.ships:
+        check_publishable(learnt)
+    with ERR.status("writing the questions"):
+        asked = questions(learnt, recipe.prompts, limit=options["limit"], seed=options["seed"])
+    model = LanguageModel.load(_base(options))
+    with _progress() as on_progress:
+        log = recipe.train(
+            model,
+            asked,
+            settings.out,
+            lambda step: on_progress("training", step, settings.steps),
+        )
+    dataset.write_rows(settings.out / _ROWS, learnt)
+    _tell(settings.out, asked, log, as_json=options["as_json"])
 
 
 def _is_ready(settings: Any, options: dict[str, Any]) -> bool:
@@ -387,32 +432,26 @@ def _memory_report(needed: Sequence[Need], facts: dict[str, Any]) -> Report:
     return Report(facts, [part])
 
 
-def _questions(ask: Way, options: dict[str, Any]) -> list[Question]:
-    learnt = _read(options["rows"])
-    if options["ships"]:
-        check_publishable(learnt)
-    with ERR.status("writing the questions"):
-        return questions(
-            learnt, Prompts(ask, options["bins"]), limit=options["limit"], seed=options["seed"]
-        )
-
-
 @contextmanager
-def _steps(settings: Any) -> Iterator[Callable[[int], None]]:
-    """Show the steps that are done."""
+def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
+    """Show what is done, and which part of it."""
     with Progress(console=ERR, transient=True) as progress:
-        task = progress.add_task("training", total=settings.steps)
-        yield lambda step: progress.update(task, completed=step)
+        task = progress.add_task("loading", total=None)
+
+        def show(what: str, done: int, whole: int | None) -> None:
+            progress.update(task, description=what, completed=done, total=whole)
+
+        yield show
 
 
 def _tell(
     out: Path,
     asked: Sequence[Question],
     log: Sequence[dict[str, float]],
-    name: str,
     *,
     as_json: bool,
 ) -> None:
+    name = "reward" if log and "reward" in log[0] else "loss"
     values = [entry[name] for entry in log]
     if as_json:
         facts = {"out": str(out), "questions": len(asked), name: values}

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 from kernelcast.canonical import NameStyle
 from kernelcast.distribution import Distribution
@@ -36,7 +36,7 @@ from kernelcast.types import (
     Usage,
 )
 
-__all__ = ["LlmForecaster", "Way"]
+__all__ = ["Answering", "LlmForecaster", "Way"]
 
 _TOP_LOGPROBS = 20
 _LEAST_MASS = 0.01  # below this probability of all letters, the answer is unreadable
@@ -44,6 +44,23 @@ _LEAST_MASS = 0.01  # below this probability of all letters, the answer is unrea
 _DIGITS_TOKENS = 32
 # A pairwise answer has no size. Edits typically change the time by half an octave.
 _PAIRWISE_SPREAD_LOG2 = 0.5
+
+
+class Answering(Protocol):
+    """What answers requests: the client of an endpoint, or a model in this process."""
+
+    @property
+    def price(self) -> Price:
+        """The price of its tokens."""
+        ...
+
+    def quote(self, request: Request) -> Usage:
+        """Return the highest possible cost of a request."""
+        ...
+
+    def ask_many(self, requests: Iterable[Request]) -> list[Reply]:
+        """Return the replies in the requests' order."""
+        ...
 
 
 class LlmForecaster:
@@ -78,10 +95,11 @@ class LlmForecaster:
         self._max_output_tokens = limits.get(ask, 1)
         self._temperature = temperature
         self._seed = seed
-        self._client = Client(
-            Endpoint.from_options({"concurrency": max(1, concurrency), **endpoint})
-        )
+        self._client = self._connect({"concurrency": max(1, concurrency), **endpoint})
         self._measured: Mapping[str, Observation] = {}
+
+    def _connect(self, endpoint: Mapping[str, Any]) -> Answering:
+        return Client(Endpoint.from_options(endpoint))
 
     @property
     def price(self) -> Price:
