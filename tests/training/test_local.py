@@ -1,6 +1,8 @@
-"""A model in this process answers as it is asked, and as a server of the same model would."""
+"""A model in this process answers by its own log probabilities, and is read as any other."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -22,7 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
     return LanguageModel.load(write_tiny_model(tmp_path_factory.mktemp("tiny")))
 
 
-def _answers(model: LanguageModel, **options: object) -> list[Answer]:
+def _answers(model: LanguageModel, **options: Any) -> list[Answer]:
     searches = list(recorded_trials(to_table(search_rows(1, 4))))
     forecaster = LocalForecaster(model, **options)
     return ask(lambda: forecaster.knowing(()), draw(searches, with_text=True))

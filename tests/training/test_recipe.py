@@ -49,7 +49,7 @@ def test_a_recipe_is_read_as_it_was_saved(
     recipe = Recipe.of(settings, ask="digits", bins="paper", reward="brier", ships=True)
     recipe.save(tmp_path)
     assert Recipe.read(tmp_path) == recipe
-    assert recipe.batch == (7 if recipe.kind == "supervised" else settings.prompts)
+    assert recipe.batch == (8 if recipe.kind == "grpo" else 7)
     assert recipe.prompts.outcomes.bins is BINS["paper"]
     assert "out" not in recipe.settings
 
