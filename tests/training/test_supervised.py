@@ -55,6 +55,13 @@ def test_it_learns_what_a_word_tells(tiny: Path, tmp_path: Path, loss: supervise
     assert log[-1]["loss"] < 0.1 * log[0]["loss"]
 
 
+def test_a_single_step_changes_the_model(tiny: Path, tmp_path: Path) -> None:
+    model = LanguageModel.load(tiny)
+    supervised.train(model, told_apart(8), settings(tmp_path, steps=1))
+    before = LanguageModel.load(tiny).model.state_dict()
+    assert any((before[name] != now).any() for name, now in model.model.state_dict().items())
+
+
 def test_several_passes_make_the_same_step_as_one(tiny: Path, tmp_path: Path) -> None:
     losses = [
         supervised.train(

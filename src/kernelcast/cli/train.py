@@ -138,8 +138,9 @@ def refresh(
         result, swapped = _refresh_language_model(model, old, new, steps, seed)
     compared = {"before": result.before, "after": result.after}
     crps = {name: judged.scores["crps"].value for name, judged in compared.items()}
+    unread = {name: judged.unparsed for name, judged in compared.items()}
     if as_json:
-        facts = {"new_rows": new.num_rows, "crps": crps, "swapped": swapped}
+        facts = {"new_rows": new.num_rows, "crps": crps, "unread": unread, "swapped": swapped}
         click.echo(json.dumps(facts))
         return
     verdict = "replaced" if swapped else "kept: the new rows do not help"
@@ -147,6 +148,12 @@ def refresh(
         f"{new.num_rows:,} new rows; CRPS on held-out problems of them: {crps['before']:.4f} "
         f"without them, {crps['after']:.4f} with them\n{model}: {verdict}"
     )
+    if any(unread.values()):
+        OUT.print(
+            f"of {result.after.forecasts:,} answers {unread['before']:,} and {unread['after']:,} "
+            "could not be read: the prompt is longer than --max-tokens was in training, or the "
+            "model has not learnt the form of an answer"
+        )
 
 
 def _refresh_trees(
@@ -391,7 +398,8 @@ def _follow(
         check_publishable(learnt)
     with ERR.status("writing the questions"):
         asked = questions(learnt, recipe.prompts, limit=options["limit"], seed=options["seed"])
-    model = LanguageModel.load(_base(options))
+    with ERR.status(f"loading {_base(options)}"):
+        model = LanguageModel.load(_base(options))
     with _progress() as on_progress:
         log = recipe.train(
             model,
@@ -436,7 +444,7 @@ def _memory_report(needed: Sequence[Need], facts: dict[str, Any]) -> Report:
 def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
     """Show what is done, and which part of it."""
     with Progress(console=ERR, transient=True) as progress:
-        task = progress.add_task("loading", total=None)
+        task = progress.add_task("training", total=None)
 
         def show(what: str, done: int, whole: int | None) -> None:
             progress.update(task, description=what, completed=done, total=whole)
@@ -457,7 +465,8 @@ def _tell(
         facts = {"out": str(out), "questions": len(asked), name: values}
         click.echo(json.dumps(facts))
         return
-    change = f"{values[0]:.3f} -> {values[-1]:.3f}" if values else "not logged"
+    ends = dict.fromkeys((values[0], values[-1])) if values else {}
+    change = " -> ".join(f"{value:.3f}" for value in ends) or "not logged"
     OUT.print(
         f"{out}: trained on {len(asked):,} questions, {name} {change}\n"
         f"next: kernelcast train export {out} --format gguf"

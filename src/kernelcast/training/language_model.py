@@ -95,7 +95,9 @@ class LanguageModel:
             target_modules="all-linear",
             task_type="CAUSAL_LM",
         )
-        return get_peft_model(self.model, config)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # peft calls what transformers renames
+            return get_peft_model(self.model, config)
 
     def trainer_options(self, seed: int) -> dict[str, Any]:
         """Options of transformers' trainer that both recipes share."""

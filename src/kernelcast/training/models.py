@@ -55,6 +55,7 @@ def load_base(
         folder, file = str(path.parent), {"gguf_file": path.name}
         # Weights in blocks can neither be trained nor saved.
         unpacked = {"quantization_config": transformers.GgufConfig(dequantize=True)}
+    transformers.utils.logging.disable_progress_bar()  # the caller says what is done
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **file)
         model = transformers.AutoModelForCausalLM.from_pretrained(

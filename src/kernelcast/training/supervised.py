@@ -112,7 +112,8 @@ def train(
         gradient_accumulation_steps=max(1, settings.batch // settings.at_once),
         learning_rate=settings.learning_rate,
         lr_scheduler_type="cosine",
-        warmup_steps=max(1, round(settings.warmup * settings.steps)),
+        # The first step of a warm-up changes nothing.
+        warmup_steps=min(max(1, round(settings.warmup * settings.steps)), settings.steps - 1),
         weight_decay=settings.weight_decay,
         save_steps=settings.save_every,
         activation_checkpointing=settings.checkpoint_activations,
