@@ -150,9 +150,9 @@ def refresh(
     )
     if any(unread.values()):
         OUT.print(
-            f"of {result.after.forecasts:,} answers {unread['before']:,} and {unread['after']:,} "
-            "could not be read: the prompt is longer than --max-tokens was in training, or the "
-            "model has not learnt the form of an answer"
+            f"of {result.after.forecasts:,} answers, {unread['before']:,} without the new rows and "
+            f"{unread['after']:,} with them could not be read: a prompt is longer than "
+            "--max-tokens was in training, or the model has not learnt the form of an answer"
         )
 
 
