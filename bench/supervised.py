@@ -14,14 +14,17 @@ the bins. Letters and base rates are trained on this mix, and the trees are not 
 
 Track L: the recorded searches (llm_sol_mi350x), held out by problem. A search is replayed, and
 both are asked about the same kernels: those whose anchor's text was published, failures included.
-The model reads the last 400 words and signs of the prompt that `ask="direct"` sends. `prior` are
-the shares of the outcomes among the training questions. One fold of three is left to choose the
-model's settings (--tune), and the other two are reported.
+Of the prompt that `ask="direct"` sends, the model reads the anchor's speed over the reference, the
+first words of each measurement and those of the candidate. The weights of the step with the least
+loss on a sixth of the training problems, which are not trained on, are kept; `losses` are the
+cross-entropies of the letters there and on training questions. `prior` are the shares of the
+outcomes among the training questions. One fold of three is left to choose the model's settings
+(--tune), and the other two are reported.
 
 The winner is ahead in both CRPS and half-Brier beyond the 95% interval of the difference, over
 spaces (T) or problems (L) drawn with replacement. Otherwise there is none.
 
-    python bench/supervised.py [--quick] [--tune] [--seed 0] [--work DIR] [--out JSON]
+    python bench/supervised.py [--quick] [--tune] [--only t|l] [--seed 0] [--work DIR] [--out JSON]
 """
 
 from __future__ import annotations
@@ -75,19 +78,25 @@ _PAIRS = 150  # of each space, as in rewards_small
 _MORE_MEASURED = 25
 _PAIR_SCORES = ("crps", "half_brier", "ece", "aurc", "error", "spearman", "distinct", "asked")
 
-_FOLDS, _TUNED_ON = 3, 0
-_READ = 400  # words and signs at the end of a prompt
-_WORDS = 3000
+_FOLDS, _TUNED_ON, _REPORTED = 3, 0, [1, 2]
+_READ_OF_MEASUREMENT, _READ_OF_CANDIDATE = 9, 160  # words and signs
+_WORDS = 1500
 _WIDTH, _LAYERS = 64, 2
+_WATCHED = 6  # one problem in so many is left out of training, to choose the step
+_AT_ONCE = 64  # prompts in one pass without training
 _KERNEL_SCORES = ("crps", "half_brier", "ece", "auroc_failure", "auroc_gain", "spearman")
 _RESAMPLES = 1000
-_WORD = r"\w+|\S"
+# A line's mark in a difference, the first digit after a point, a word, or a sign.
+_WORD = re.compile(r"\n[-+]|(?<=\.)\d|\w+|[^\w\s]")
+_NUMBERED = re.compile(r"v\d+")  # a variable, as canonical source names it
+_SPEED = re.compile(r"# Anchor: .*?([\d.e+-]+ times as fast as the reference)")
 
 
 def main() -> None:
     parser = bench_parser(__doc__, quick="few pairs and problems, models of a few steps")
     parser.add_argument("--tune", action="store_true", help="track L on the fold for settings")
-    parser.add_argument("--steps", type=int, default=240, help="training steps on track L")
+    parser.add_argument("--only", choices=("t", "l"), help="one track")
+    parser.add_argument("--steps", type=int, default=800, help="training steps on track L")
     parser.add_argument("--learning-rate", type=float, default=2e-3, help="on track L")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, help="folder that keeps the letters of track T")
@@ -96,26 +105,23 @@ def main() -> None:
     recipe = Recipe(steps=options.steps, learning_rate=options.learning_rate, seed=options.seed)
     result: dict[str, Any] = {}
     winners: dict[str, Any] = {}
-    if not options.tune:
+    if not options.tune and options.only != "l":
         result["track_t"], by_set = track_t(options.seed, options.work, quick=options.quick)
         winners |= {"t": by_set["all"], "t_by_set": by_set}
         print(f"track T: {time.monotonic() - began:.0f} s, {winners}", flush=True)
-    if options.quick:
-        recipe, held_out = replace(recipe, steps=6), [0]
-        result["track_l"], winners["l"] = track_l(searched_rows(14), 2, held_out, recipe)
-    else:
-        held_out = [_TUNED_ON] if options.tune else [n for n in range(_FOLDS) if n != _TUNED_ON]
-        result["track_l"], winners["l"] = track_l(searched_rows(), _FOLDS, held_out, recipe)
+    if options.only != "t":
+        rows = searched_rows(14 if options.quick else None)
+        folds, held_out = _FOLDS, [_TUNED_ON] if options.tune else _REPORTED
+        if options.quick:
+            recipe, folds, held_out = replace(recipe, steps=6), 2, [0]
+        result["track_l"], winners["l"] = track_l(rows, folds, held_out, recipe)
     result |= {
         "winner": winners,
         "models": {
             "note": "tiny Llamas from nothing: what two cores can train, not what a 20B reaches",
             "track_l": {"steps": recipe.steps, "learning_rate": recipe.learning_rate},
         },
-        "tuned": (
-            "track L: 240 steps in place of 100 after one look at fold 0; "
-            "the other folds are reported"
-        ),
+        "tuned": "track L: on fold 0; the other folds are reported",
         "seed": options.seed,
         "cpu_s": round(time.process_time(), 1),
         "seconds": round(time.monotonic() - began, 1),
@@ -324,6 +330,7 @@ class Recipe:
     learning_rate: float
     seed: int
     batch: int = 32
+    looked_every: int = 80
 
 
 Chances = Callable[[Query, Sequence[Observation]], Floats]
@@ -378,7 +385,7 @@ def track_l(
         answers["trees"] += [a for a in fold.searched() if a.trial.query.anchor.source]
         prompts = Prompts("direct")
         learnt = [shortened_question(each) for each in questions(split.train, prompts)]
-        model = trained(learnt, recipe)
+        model, course = trained(learnt, recipe)
         outcomes = np.bincount([each.outcome for each in learnt], minlength=_OUTCOMES.count)
         shares = (outcomes + 0.5) / (outcomes + 0.5).sum()
         arms: dict[str, Chances] = {
@@ -389,7 +396,8 @@ def track_l(
         asked = draw(list(trials), with_text=True)
         for name, chances in arms.items():
             answers[name] += ask(partial(ChancesForecaster, name, chances), asked)
-        sizes.append({"fold": number, "questions": len(learnt), "parameters": parameters(model)})
+        size = {"fold": number, "questions": len(learnt), "parameters": parameters(model)}
+        sizes.append({**size, **course})
         print(f"track L: {sizes[-1]}, {time.process_time():.0f} CPU s", flush=True)
     named = [[answer.trial.row_id for answer in part] for part in answers.values()]
     assert named[0] == named[1] == named[2], "the arms were asked about different kernels"
@@ -446,17 +454,45 @@ class Letters:
 
     def __init__(self, model: LanguageModel, prompts: Prompts) -> None:
         self._model, self._prompts = model, prompts
-        self._ids = [model.first_token(letter) for letter in _OUTCOMES.letters]
 
     def __call__(self, query: Query, measured: Sequence[Observation]) -> Floats:
-        import torch
-
         (messages,) = self._prompts.of(query, measured)
-        tokens = torch.tensor([self._model.prompt_tokens(shortened_prompt(messages))])
-        with torch.no_grad():
-            logits = self._model.model(tokens, logits_to_keep=1).logits[0, -1, self._ids]
-        chances: Floats = torch.softmax(logits.double(), dim=-1).numpy()
+        chances: Floats = letter_chances(self._model, [shortened_prompt(messages)])[0]
         return chances
+
+
+def letter_chances(model: LanguageModel, prompts: Sequence[Sequence[Message]]) -> Floats:
+    """The chance of each outcome after each of the shortened prompts."""
+    import torch
+
+    ids = [model.first_token(letter) for letter in _OUTCOMES.letters]
+    texts = [model.tokenizer.apply_chat_template(list(each), tokenize=False) for each in prompts]
+    chances = []
+    for at in range(0, len(texts), _AT_ONCE):
+        inputs = model.tokenizer(
+            texts[at : at + _AT_ONCE],
+            return_tensors="pt",
+            padding=True,
+            add_special_tokens=False,
+            return_token_type_ids=False,
+        )
+        with torch.no_grad():
+            logits = model.model(**inputs, logits_to_keep=1).logits[:, -1, ids]
+        chances.append(torch.softmax(logits.double(), dim=-1).numpy())
+    return np.concatenate(chances)
+
+
+def letter_loss(model: LanguageModel, asked: Sequence[Question]) -> float:
+    """The cross-entropy of the letters, in nats."""
+    model.model.eval()
+    chances = letter_chances(model, [question.messages for question in asked])
+    return float(-np.log([row[q.outcome] for row, q in zip(chances, asked, strict=True)]).mean())
+
+
+def base_rate_loss(learnt: Sequence[Question], asked: Sequence[Question]) -> float:
+    """The cross-entropy of the shares of the outcomes among the questions that are learnt."""
+    counts = np.bincount([each.outcome for each in learnt], minlength=_OUTCOMES.count) + 0.5
+    return float(-np.log(counts / counts.sum())[[each.outcome for each in asked]].mean())
 
 
 def shortened_question(question: Question) -> Question:
@@ -464,25 +500,47 @@ def shortened_question(question: Question) -> Question:
 
 
 def shortened_prompt(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The last words and signs of the user's message: all prompts begin alike."""
+    """The anchor's speed, and the first words of each measurement and of the candidate.
+
+    The anchor's own code is left out. All numbered variables are one word.
+    """
     text = messages[-1]["content"]
-    places = [match.start() for match in re.finditer(_WORD, text)]
-    return ({"role": "user", "content": text[places[-_READ] :] if len(places) > _READ else text},)
+    before, _, candidate = text.rpartition("# Candidate\n")
+    _, _, measured = before.rpartition("# Measured in this run\n")
+    speed = _SPEED.search(text)
+    words = _WORD.findall(speed[1]) if speed else []
+    for line in measured.strip().splitlines():
+        words += _WORD.findall(f"\n{line}")[:_READ_OF_MEASUREMENT]
+    words += _WORD.findall(candidate)[:_READ_OF_CANDIDATE]
+    read = " ".join("v" if _NUMBERED.fullmatch(word) else word for word in words)
+    return ({"role": "user", "content": read},)
 
 
-def trained(learnt: Sequence[Question], recipe: Recipe) -> LanguageModel:
-    """A new model of the commonest words, trained on the letters."""
-    from tokenizers import Regex, pre_tokenizers
+def trained(learnt: Sequence[Question], recipe: Recipe) -> tuple[LanguageModel, dict[str, Any]]:
+    """A new model of the commonest words with its best weights, and the course of its training.
 
-    texts = [question.messages[-1]["content"] for question in learnt]
-    counts = Counter(word for text in texts for word in re.findall(_WORD, text))
-    words = sorted(counts, key=lambda word: (-counts[word], word))[:_WORDS]
-    splitter = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(_WORD), "isolated")]
-    )
-    model = rewards_small.new_llama(
-        words, splitter, recipe.seed, width=_WIDTH, layers=_LAYERS, positions=_READ + 8
-    )
+    The best are those with the least loss on problems that are not trained on.
+    """
+    names = sorted({question.problem for question in learnt})
+    shuffled = np.random.default_rng(recipe.seed).permutation(names)
+    watched_names = set(shuffled[: max(len(names) // _WATCHED, 1)].tolist())
+    watched = [question for question in learnt if question.problem in watched_names]
+    taught = [question for question in learnt if question.problem not in watched_names]
+    shown = taught[: len(watched)]
+    model = new_model(taught, recipe.seed)
+    course: list[dict[str, float]] = []
+    best: dict[str, Any] = {}
+
+    def look(step: int) -> None:
+        if step % recipe.looked_every and step != recipe.steps:
+            return
+        loss = letter_loss(model, watched)
+        if not course or loss < min(entry["new_problems"] for entry in course):
+            best.update(copy.deepcopy(model.model.state_dict()))
+        course.append({"step": step, "training": letter_loss(model, shown), "new_problems": loss})
+        print(course[-1], f"{time.process_time():.0f} CPU s", flush=True)
+        model.model.train()
+
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(
             out=Path(folder),
@@ -495,10 +553,30 @@ def trained(learnt: Sequence[Question], recipe: Recipe) -> LanguageModel:
             seed=recipe.seed,
             save_every=10**6,
         )
-        log = train(model, learnt, settings)
-    print("training loss", [round(entry["loss"], 3) for entry in log[::4]], flush=True)
+        train(model, taught, settings, on_step=look)
+    model.model.load_state_dict(best)
     model.model.eval()
-    return model
+    base_rates = {
+        "training": base_rate_loss(taught, shown),
+        "new_problems": base_rate_loss(taught, watched),
+    }
+    kept = min(course, key=lambda entry: entry["new_problems"])
+    return model, {"losses": {"base_rates": base_rates, "kept": kept, "last": course[-1]}}
+
+
+def new_model(learnt: Sequence[Question], seed: int) -> LanguageModel:
+    """A model of the commonest words of the shortened prompts, before any training."""
+    from tokenizers import Regex, pre_tokenizers
+
+    pattern = r"\n?\S+"
+    texts = [question.messages[-1]["content"] for question in learnt]
+    counts = Counter(word for text in texts for word in re.findall(pattern, text))
+    words = sorted(counts, key=lambda word: (-counts[word], word))[:_WORDS]
+    splitter = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
+    positions = 2 * _READ_OF_CANDIDATE  # more than the longest prompt and its answer
+    return rewards_small.new_llama(
+        words, splitter, seed, width=_WIDTH, layers=_LAYERS, positions=positions
+    )
 
 
 def parameters(model: LanguageModel) -> int:

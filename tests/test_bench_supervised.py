@@ -89,27 +89,58 @@ def test_the_trees_read_the_times_of_the_training_gpus(monkeypatch: pytest.Monke
     assert means[1] < means[0]
 
 
-def test_a_prompt_keeps_its_end() -> None:
-    words = [f"w{number}" for number in range(supervised._READ + 7)]
+def prompt(candidate: str) -> str:
+    """A prompt of the sections that a forecaster sends."""
+    return f"""# Problem
+sol/L1: shapes and dtypes are not stated
+
+# Anchor: 0.0385 ms, 1.58 times as fast as the reference
+Compiled: not known.
+import secret
+
+# Measured in this run
+- 0.973 times as fast as the anchor: + {" ".join(["long"] * 20)}
+- fails (wrong result): - v2 = 1
+
+# Candidate
+{candidate}"""
+
+
+def test_a_prompt_keeps_what_tells_kernels_apart() -> None:
+    change = "@@ -1 +1 @@\n-v13 = v2\n+v14 = v3 " + "more " * 200
     messages = (
         {"role": "system", "content": "a long guide"},
-        {"role": "user", "content": " ".join(words)},
+        {"role": "user", "content": prompt(change)},
     )
     (short,) = supervised.shortened_prompt(messages)
-    assert short == {"role": "user", "content": " ".join(words[7:])}
-    assert supervised.shortened_prompt((short,)) == (short,)
+    speed, ahead, fails, removed, added = short["content"].split("\n")
+    assert speed.split() == ["1", ".", "5", "8", "times", "as", "fast", "as", "the", "reference"]
+    assert ahead.split() == ["-", "0", ".", "9", "73", "times", "as", "fast", "as"]
+    assert fails.split()[:6] == ["-", "fails", "(", "wrong", "result", ")"]
+    assert removed.split() == ["-", "v", "=", "v"]
+    assert added.split()[:5] == ["+", "v", "=", "v", "more"]
+    candidate = fails.split()[9:] + removed.split() + added.split()
+    assert len(candidate) == supervised._READ_OF_CANDIDATE
 
 
 def test_letters_are_learnt_and_read_as_a_forecast() -> None:
     learnt = [
-        Question(
-            ({"role": "user", "content": f"edit {word} = 1"},), outcome, "ABCDEFGHIJKLM"[outcome]
+        supervised.shortened_question(
+            Question(
+                ({"role": "user", "content": prompt(f"{word} " * 40)},),
+                outcome,
+                "ABCDEFGHIJKLM"[outcome],
+                problem=f"problem {number}",
+            )
         )
         for word, outcome in (("slow", 5), ("fails", 0))
-        for _ in range(16)
+        for number in range(16)
     ]
-    recipe = Recipe(steps=30, learning_rate=1e-2, seed=0, batch=8)
-    model = supervised.trained(learnt, recipe)
+    recipe = Recipe(steps=60, learning_rate=5e-3, seed=0, batch=8, looked_every=10)
+    model, course = supervised.trained(learnt, recipe)
+    losses = course["losses"]
+    assert losses["kept"]["new_problems"] <= losses["last"]["new_problems"]
+    assert losses["last"]["training"] < 0.2 < losses["base_rates"]["training"]
 
     class Shown:
         def __init__(self, text: str) -> None:
@@ -121,7 +152,7 @@ def test_letters_are_learnt_and_read_as_a_forecast() -> None:
     query = make_query(synthetic_kernels(1)[0], synthetic_problem())
     forecasts = []
     for word in ("slow", "fails"):
-        letters = Letters(model, Shown(f"edit {word} = 1"))  # type: ignore[arg-type]
+        letters = Letters(model, Shown(prompt(f"{word} " * 40)))  # type: ignore[arg-type]
         (forecast,) = ChancesForecaster("supervised", letters).forecast([query])
         forecasts.append(forecast)
     slow, fails = forecasts

@@ -670,7 +670,27 @@ def _supervised(result: Any) -> dict[str, Any]:
             ("prior", "shares of the outcomes"),
         )
     ]
-    return {"table": _table(columns, rows), "written": _table(written, of_l)}
+    learnt = {
+        "fold": "{fold}",
+        "weights": "{name}",
+        "training questions": "{training:.2f}",
+        "problems left out": "{new_problems:.2f}",
+    }
+    losses = [
+        {"fold": fold["fold"], "name": title.format(**loss), **loss}
+        for fold in result["track_l"]["folds"]
+        for kind, title in (
+            ("base_rates", "shares of the outcomes"),
+            ("kept", "step {step}, kept"),
+            ("last", "step {step}, the last"),
+        )
+        for loss in (fold["losses"][kind],)
+    ]
+    return {
+        "table": _table(columns, rows),
+        "written": _table(written, of_l),
+        "learnt": _table(learnt, losses),
+    }
 
 
 _COMPUTED: dict[str, Callable[[Any], dict[str, Any]]] = {
