@@ -91,7 +91,7 @@ def test_false_alarms_and_what_is_not_emulated_are_counted_and_named() -> None:
 @pytest.mark.parametrize(
     "name",
     gate_runs(
-        3,
+        2,
         [
             "threads without an element leave their place in a tree of maxima",
             "a barrier for the columns of the matrix alone",

@@ -70,6 +70,7 @@ def test_a_search_with_forecasts_of_the_real_small_model_runs_to_its_end(
         )
 
 
+@pytest.mark.full  # the next test asks both, on one server
 def test_the_parts_of_one_search_ask_two_servers() -> None:
     """One gives forecasts, the other kept kernels."""
     with (

@@ -150,7 +150,7 @@ class TestOpenClContract(BackendContract):
 
 @pytest.mark.slow  # PoCL takes more than a second to compile anything
 @pytest.mark.parametrize(
-    "name", gate_runs(3, ["histogram", "matmul", "softmax", "axpy", "row_sum", "stencil"])
+    "name", gate_runs(2, ["histogram", "matmul", "softmax", "axpy", "row_sum", "stencil"])
 )
 def test_honest_kernels_are_right_on_all_shapes(cl: OpenClBackend, name: str) -> None:
     problem = stated_problem(name)

@@ -30,6 +30,7 @@ from tests.backends.gpu_problems import (
     source_of,
     usage_line,
 )
+from tests.gate import gate_runs
 
 AMD_TARGETS = ("gfx90a", "gfx942")
 
@@ -227,7 +228,7 @@ def test_importing_a_kernel_is_confined(backends: dict[str, TritonBackend], tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TRITON_KERNELS[::2])
+@pytest.mark.parametrize("name", gate_runs(3, TRITON_KERNELS))
 def test_kernels_are_right_when_interpreted_and_when_emulated(
     backends: dict[str, TritonBackend], name: str
 ) -> None:

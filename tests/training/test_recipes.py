@@ -55,18 +55,15 @@ def test_a_model_is_trained_exported_served_and_asked_in_a_search(
 
 
 def _trained(small_base: Path, folder: Path) -> Path:
-    """Do one supervised step, do it again, which changes nothing, and then one step of GRPO."""
+    """Do one supervised step, and then one step of GRPO."""
     rows = folder / "rows.parquet"
     write_rows(rows, to_table(search_rows(2, 4)))
-    shared = ("--configuration", "135m-cpu", "--limit", "2", "--steps", "1", "--rank", "4")
+    shared = ("--configuration", "135m-cpu", "--limit", "1", "--steps", "1", "--rank", "4")
     supervised, rewarded = folder / "supervised", folder / "rewarded"
     command = ("train", "supervised", str(rows), "--base", str(small_base), *shared)
     first = told(*command, "--loss", "crps", "--out", str(supervised))
-    assert first["questions"] == 2
+    assert first["questions"] == 1
     assert [math.isfinite(loss) for loss in first["loss"]] == [True]
-    weights = (supervised / "adapter_model.safetensors").read_bytes()
-    assert told(*command, "--loss", "crps", "--out", str(supervised))["loss"] == first["loss"]
-    assert (supervised / "adapter_model.safetensors").read_bytes() == weights
     few = ("--prompts", "1", "--rollouts", "2", "--reward", "brier", "--out", str(rewarded))
     second = told("train", "grpo", str(rows), "--base", str(supervised), *shared, *few)
     assert [0.0 <= value <= 2.0 for value in second["reward"]] == [True]

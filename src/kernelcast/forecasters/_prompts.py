@@ -258,7 +258,9 @@ def _shortest(anchor: str, candidate: str) -> str:
     )
     if not lines:
         return "The same as the anchor."
-    difference = "As a difference from the anchor:\n" + "\n".join(lines[2:])
+    # The anchor's lines have no numbers, so a change is found by the lines around it.
+    changes = ("@@" if line.startswith("@@") else line for line in lines[2:])
+    difference = "As a difference from the anchor:\n" + "\n".join(changes)
     return difference if len(difference) < len(candidate) else candidate
 
 
