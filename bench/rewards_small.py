@@ -280,14 +280,7 @@ def _inputs(model: LanguageModel, batch: Sequence[Pair]) -> Any:
 def train_letters(base: Base, steps: int) -> None:
     """The supervised letters, from nothing."""
     pairs = trained_pairs(64 * steps, 10 + base.number, tune=base.tune)
-    settings = supervised.Settings(
-        out=base.letters,
-        steps=steps,
-        lora=None,
-        learning_rate=4e-3,
-        seed=base.number,
-        save_every=10**6,
-    )
+    settings = base.settings(base.letters, steps, learning_rate=4e-3)
     supervised.train(new_model(base.number), [pair.question() for pair in pairs], settings)
 
 
@@ -301,14 +294,7 @@ def warm_start(base: Base, steps: int) -> None:
         pair.question(" ".join(_OUTCOMES.digits(row)))
         for pair, row in zip(pairs, chances, strict=True)
     ]
-    settings = supervised.Settings(
-        out=base.warm,
-        steps=steps,
-        lora=None,
-        learning_rate=2e-3,
-        seed=base.number,
-        save_every=10**6,
-    )
+    settings = base.settings(base.warm, steps, learning_rate=2e-3)
     supervised.train(opened(base.letters), questions, settings)
 
 
@@ -496,6 +482,17 @@ class Base:
     @property
     def warm(self) -> Path:
         return self.folder / "warm"
+
+    def settings(self, out: Path, steps: int, learning_rate: float) -> supervised.Settings:
+        """Settings of supervised training of all weights, saved at its end alone."""
+        return supervised.Settings(
+            out=out,
+            steps=steps,
+            lora=None,
+            learning_rate=learning_rate,
+            seed=self.number,
+            save_every=10**6,
+        )
 
 
 def prepare(base: Base) -> dict[str, Any]:
