@@ -7,6 +7,7 @@ from kernelcast.errors import KernelcastError as KernelcastError
 from kernelcast.errors import MissingExtra as MissingExtra
 from kernelcast.errors import ModelError as ModelError
 from kernelcast.errors import NoDevice as NoDevice
+from kernelcast.errors import Overtaken as Overtaken
 from kernelcast.errors import ProblemError as ProblemError
 from kernelcast.errors import SetupError as SetupError
 from kernelcast.errors import StaleLease as StaleLease
@@ -15,6 +16,9 @@ from kernelcast.errors import UnknownComponent as UnknownComponent
 from kernelcast.events import ComponentSpec as ComponentSpec
 from kernelcast.events import Event as Event
 from kernelcast.events import RunSpec as RunSpec
+from kernelcast.gate import Gate as Gate
+from kernelcast.gate import Heard as Heard
+from kernelcast.gate import Verdict as Verdict
 from kernelcast.parts import Parts as Parts
 from kernelcast.problems import bundled_problems as bundled_problems
 from kernelcast.problems import load_problem as load_problem
