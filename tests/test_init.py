@@ -18,13 +18,14 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HEAVY = {"torch", "ray", "openai", "pyarrow"}
 PUBLIC = {
     "kernelcast": """
-        Argument Attempt Audit Backend Bins Budget BudgetExceeded Callback Candidate Case
+        Argument Attempt Audit Backend BestByShape Bins Budget BudgetExceeded Callback Candidate Case
         Claim ComponentSpec DEFAULT_BINS Decision Device Distribution Event Evidence Failure
         FailureKind Farm Forecast Forecaster Gate Heard Job Kernel KernelcastError Loss
         Measurement MissingExtra ModelError NoDevice Node Observation Outcome Overtaken
         PAPER_BINS Parts Policy Problem
         ProblemError ProposalRequest Proposals Proposer Query Repair Resource Result Run
-        RunSpec RuntimeForecast Search SetupError Spend StaleLease State Store StoreError
+        RunSpec RuntimeForecast Search SetupError ShapeChoice Spend StaleLease State Store
+        StoreError
         Strategy Template Timing Trial Tuner UnknownComponent Usage Verdict View bundled_problems
         load_problem
     """,

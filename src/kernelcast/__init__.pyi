@@ -32,6 +32,8 @@ from kernelcast.protocols import Strategy as Strategy
 from kernelcast.run import Run as Run
 from kernelcast.search import Result as Result
 from kernelcast.search import Search as Search
+from kernelcast.shapes import BestByShape as BestByShape
+from kernelcast.shapes import ShapeChoice as ShapeChoice
 from kernelcast.state import State as State
 from kernelcast.store import Store as Store
 from kernelcast.tuner import Outcome as Outcome
