@@ -18,8 +18,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HEAVY = {"torch", "ray", "openai", "pyarrow"}
 PUBLIC = {
     "kernelcast": """
-        Argument Attempt Audit Backend BestByShape Bins Budget BudgetExceeded Callback Candidate Case
-        Claim ComponentSpec DEFAULT_BINS Decision Device Distribution Event Evidence Failure
+        Argument Attempt Audit Backend BestByShape Bins Budget BudgetExceeded Callback Candidate
+        Case Claim ComponentSpec DEFAULT_BINS Decision Device Distribution Event Evidence Failure
         FailureKind Farm Forecast Forecaster Gate Heard Job Kernel KernelcastError Loss
         Measurement MissingExtra ModelError NoDevice Node Observation Outcome Overtaken
         PAPER_BINS Parts Policy Problem
