@@ -93,7 +93,7 @@ def test_everything_is_measured_until_there_is_something_to_compare_with() -> No
     assert verdict.forecast is None
     gate.tell(variant(1), failure="compile_error")
     assert gate.ask(variant(2)).forecast is None
-    assert [heard.seconds for heard in gate.outcomes] == [None]
+    assert [outcome.seconds for outcome in gate.outcomes] == [None]
     gate.tell(variant(2), seconds=0.002)
     assert gate.best is not None
     assert gate.best.seconds == 0.002

@@ -20,7 +20,7 @@ PUBLIC = {
     "kernelcast": """
         Argument Attempt Audit Backend BestByShape Bins Budget BudgetExceeded Callback Candidate
         Case Claim ComponentSpec DEFAULT_BINS Decision Device Distribution Event Evidence Failure
-        FailureKind Farm Forecast Forecaster Gate Heard Job Kernel KernelcastError Loss
+        FailureKind Farm Forecast Forecaster Gate Job Kernel KernelOutcome KernelcastError Loss
         Measurement MissingExtra ModelError NoDevice Node Observation Outcome Overtaken
         PAPER_BINS Parts Policy Problem
         ProblemError ProposalRequest Proposals Proposer Query Repair Resource Result Run

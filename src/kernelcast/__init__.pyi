@@ -17,7 +17,7 @@ from kernelcast.events import ComponentSpec as ComponentSpec
 from kernelcast.events import Event as Event
 from kernelcast.events import RunSpec as RunSpec
 from kernelcast.gate import Gate as Gate
-from kernelcast.gate import Heard as Heard
+from kernelcast.gate import KernelOutcome as KernelOutcome
 from kernelcast.gate import Verdict as Verdict
 from kernelcast.parts import Parts as Parts
 from kernelcast.problems import bundled_problems as bundled_problems

@@ -53,7 +53,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Heard:
+class KernelOutcome:
     """What the gate was told of a kernel: one of seconds, speedup and failure."""
 
     source: str
@@ -77,7 +77,7 @@ class Verdict:
     """None if there was nothing to go by."""
     p_new_best: float | None = None
     """The chance that the kernel runs and is faster than all that was told."""
-    known: Heard | None = None
+    known: KernelOutcome | None = None
 
 
 class Gate:
@@ -212,14 +212,14 @@ class Gate:
         self._persistently(write)
 
     @property
-    def best(self) -> Heard | None:
+    def best(self) -> KernelOutcome | None:
         """The fastest kernel that the gate was told of; None before any."""
-        return None if self._best is None else self._heard(self._best)
+        return None if self._best is None else self._outcome(self._best)
 
     @property
-    def outcomes(self) -> tuple[Heard, ...]:
+    def outcomes(self) -> tuple[KernelOutcome, ...]:
         """What the gate was told of, each kernel once, in order."""
-        return tuple(self._heard(key) for key in self._told)
+        return tuple(self._outcome(key) for key in self._told)
 
     @property
     def asked(self) -> int:
@@ -308,7 +308,7 @@ class Gate:
 
     def _verdict(self, kernel_id: str) -> Verdict:
         if kernel_id in self._told:
-            known = self._heard(kernel_id)
+            known = self._outcome(kernel_id)
             reason = "the same kernel was measured before"
             return Verdict(measure=False, action="known", reason=reason, known=known)
         asked = self._asked[kernel_id]
@@ -321,10 +321,10 @@ class Gate:
             None if forecast is None else forecast.chance_above(self._best_log2),
         )
 
-    def _heard(self, kernel_id: str) -> Heard:
+    def _outcome(self, kernel_id: str) -> KernelOutcome:
         told = self._told[kernel_id]
         source = self._kernels[kernel_id].source
-        return Heard(source, told.seconds, told.speedup, told.failure)
+        return KernelOutcome(source, told.seconds, told.speedup, told.failure)
 
     # ------------------------------------------------------------------------- what was written
 
@@ -371,7 +371,7 @@ class Gate:
             if isinstance(event, Asked):
                 self._note(event)
             else:
-                observations += self._hear(event)
+                observations += self._learn_of(event)
         if observations:
             self._forecaster.learn(observations)
 
@@ -382,7 +382,7 @@ class Gate:
         self._to_measure += event.decision.measures
         self._gap = 0 if event.decision.measures else self._gap + 1
 
-    def _hear(self, event: Told) -> list[Observation]:
+    def _learn_of(self, event: Told) -> list[Observation]:
         """Take what was told, and return what the forecaster can learn of it."""
         key, is_first = event.kernel_id, event.kernel_id not in self._told
         self._told[key] = event
