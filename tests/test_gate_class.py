@@ -195,6 +195,18 @@ def test_the_forecaster_learns_failures_from_before_the_first_time_too() -> None
     assert (timing.runtime_s, timing.reference_runtime_s) == (0.25, 0.5)
 
 
+def test_a_best_that_is_told_again_as_wrong_is_the_best_no_more() -> None:
+    gate = begun()
+    gate.tell(variant(1), speedup=3.0)
+    gate.tell(variant(2), speedup=2.0)
+    gate.tell(variant(1), failure="wrong_result")
+    assert gate.best is not None
+    assert gate.best.source == variant(2)
+    gate.tell(variant(2), speedup=0.5)
+    assert gate.best.source == SEED
+    assert [outcome.speedup for outcome in gate.outcomes] == [1.0, None, 0.5]
+
+
 def test_wrong_use_is_refused_with_what_to_do() -> None:
     gate = begun()
     with pytest.raises(SetupError, match="tell one of these"):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -135,6 +136,9 @@ class Gate:
         self._run: Run | None = None
         if store is not None:
             started = GateStarted(task=task, language=language, device=device)
+            if not isinstance(store, Store):
+                store = Store.open(store)
+                weakref.finalize(self, store.close)
             self._run = _opened(store, f"{_PREFIX}{task}@{device or 'unnamed'}", started)
             self._catch_up()
 
@@ -404,6 +408,9 @@ class Gate:
             self._stale += 1
         if is_better:
             self._best, self._stale = key, 0
+        elif key == self._best:  # told again, and slower or failed
+            rates = {key: told.rate for key, told in self._told.items() if told.rate is not None}
+            self._best = max(rates, key=rates.__getitem__, default=None)
         return [self._observation(event)]
 
     def _observation(self, event: Told) -> Observation:
@@ -449,16 +456,15 @@ def _device(name: str | None, language: Language) -> Device:
     return (name and named(name)) or unknown
 
 
-def _opened(store: str | Path | Store, name: str, started: GateStarted) -> Run:
+def _opened(store: Store, name: str, started: GateStarted) -> Run:
     """Return the gate's run; several processes may begin it at once."""
-    opened = store if isinstance(store, Store) else Store.open(store)
-    if all(info.name != name for info in opened.runs()):
+    if all(info.name != name for info in store.runs()):
         try:
-            opened.create_run(name).append([started])
+            store.create_run(name).append([started])
         except StoreError:  # another process was faster
-            if all(info.name != name for info in opened.runs()):
+            if all(info.name != name for info in store.runs()):
                 raise
-    run = opened.open_run(name)
+    run = store.open_run(name)
     run.check_own()
     gating = run.state.gating
     if gating is None or gating.started != started:
