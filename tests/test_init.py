@@ -25,7 +25,7 @@ PUBLIC = {
         ProblemError ProposalRequest Proposals Proposer Query Repair Resource Result Run
         RunSpec RuntimeForecast Search SetupError Spend StaleLease State Store StoreError
         Strategy Template Timing Trial Tuner UnknownComponent Usage View bundled_problems
-        load_problem
+        load_problem read_times
     """,
     "kernelcast.backends": """
         Arena Build Child CppBackend CudaBackend Grant Launch LaunchingChild Level LibraryChild
