@@ -27,7 +27,7 @@ PUBLIC = {
         RunSpec RuntimeForecast Search SetupError ShapeChoice Spend StaleLease State Store
         StoreError
         Strategy Template Timing Trial Tuner UnknownComponent Usage Verdict View bundled_problems
-        load_problem
+        load_problem read_times
     """,
     "kernelcast.backends": """
         Arena Build Child CppBackend CudaBackend Grant Launch LaunchingChild Level LibraryChild
