@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = {
-    "triton": ("triton==3.2.0", "triton==3.9.0"),
+    "triton": ("triton==3.3.0", "triton==3.9.0"),
 }
 """Lowest and newest by the name of the adapter. What a system needs beside itself goes with it."""
 
