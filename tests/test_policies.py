@@ -250,6 +250,12 @@ class TestConformal(PolicyContract):
         # One more among the 40, and nothing holds: 3/41.
         assert bar(Conformal(), [*audits, Audit(p_new_best=0.1, new_best=True)]) == -math.inf
 
+    def test_the_bar_is_never_above_drop_below(self) -> None:
+        audits = [Audit(p_new_best=index / 100, new_best=False) for index in range(40)]
+        assert bar(Conformal(), audits) > 0.39
+        assert bar(Conformal(drop_below=0.03), audits) == 0.03
+        assert bar(Conformal(drop_below=0.03), audits[:10]) == -math.inf
+
     def test_equal_scores_stand_or_fall_together(self) -> None:
         audits = [
             *(Audit(p_new_best=0.2, new_best=False) for _ in range(30)),

@@ -97,6 +97,7 @@ class Gate:
         task: str = "kernel",
         policy: str | Policy = "conformal",
         miss: float = 0.05,
+        least_chance: float = 0.03,
         forecaster: Forecaster | None = None,
         seed: int = 0,
     ) -> None:
@@ -112,6 +113,8 @@ class Gate:
             policy: Name of a policy, or one with a pool of one kernel.
             miss: For "conformal": the share of the kernels that are not measured of which each may
                 have been a new best.
+            least_chance: For "conformal": a kernel with this chance of a new best is measured,
+                whatever the audits allow.
             forecaster: What forecasts; by default the trees that come with kernelcast.
             seed: Seed of the audits.
 
@@ -120,7 +123,7 @@ class Gate:
             StoreError: The store cannot be opened, or the gate in it was not written here.
         """
         self._device = _device(device, language)
-        self._policy = _policy(policy, miss)
+        self._policy = _policy(policy, miss, least_chance)
         self._forecaster = forecaster or TreesForecaster()
         self._task, self._language, self._seed = task, language, seed
         self._lock = threading.Lock()
@@ -428,9 +431,11 @@ class Gate:
         return Observation(kernel=self._kernels[event.kernel_id], measurement=measurement)
 
 
-def _policy(policy: str | Policy, miss: float) -> Policy:
+def _policy(policy: str | Policy, miss: float, least_chance: float) -> Policy:
     if isinstance(policy, str):
-        options = {"pool_size": 1} | ({"miss_target": miss} if policy == "conformal" else {})
+        options: dict[str, float] = {"pool_size": 1}
+        if policy == "conformal":
+            options |= {"miss_target": miss, "drop_below": least_chance}
         built: Policy = plugins.build("policy", ComponentSpec(name=policy, options=options))
         policy = built
     if policy.pool_size != 1:

@@ -233,6 +233,10 @@ class Conformal(_ByForecast):
     of which k were a new best, keep (k + 1) / (n + 1) within the target. An objection counts as the
     lowest score, so audits test objections too.
 
+    New bests may be so rare that the target allows to reject nearly everything. The bar is never
+    above `drop_below`, so a candidate with that chance of a new best is measured all the same. The
+    misses are then no more than without it, but of fewer rejected candidates.
+
     Guarantee: if a candidate is exchangeable with the N audits, E[missed * (N + 1) / (n + 1)] <=
     miss_target, whether the forecasts are right or wrong and although the bar was chosen from the
     same audits. (n + 1) / (N + 1) estimates the share that is rejected, so misses are counted per
@@ -250,6 +254,7 @@ class Conformal(_ByForecast):
     """
 
     miss_target: float = 0.05
+    drop_below: float = 1.0
     name: str = "conformal"
 
     def __post_init__(self) -> None:
@@ -270,7 +275,7 @@ class Conformal(_ByForecast):
         # Nothing is known above the highest audited score.
         bars = np.append(scores[1:], np.nextafter(scores[-1:], np.inf))
         held = (won + 1 <= self.miss_target * (below + 1)) & (bars > scores)
-        return float(bars[held][-1]) if held.any() else -math.inf
+        return min(float(bars[held][-1]), self.drop_below) if held.any() else -math.inf
 
     def _audit_share_now(self, view: View) -> float:
         share = super()._audit_share_now(view)
