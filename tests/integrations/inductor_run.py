@@ -125,6 +125,7 @@ def main(folder: Path) -> dict[str, Any]:
         start(candidates=6)
         found["first"] = product(256)
         found["second"] = product(512)
+        found["first again"] = product(256)
         start(candidates=6, store=folder / "tuning.db", device="GPU 1")
         found["stored"] = product(1024)
         start(candidates=6, store=folder / "tuning.db", device="GPU 1")

@@ -59,8 +59,9 @@ def test_the_times_of_other_sizes_are_known(timed: Timed, before: str, call: str
     assert fastest(timed[before]) in timed[call]
 
 
-def test_what_is_tuned_in_a_store_is_not_tuned_again(timed: Timed) -> None:
-    assert timed["again"] == ["mm", fastest(timed["stored"])]
+@pytest.mark.parametrize(("before", "call"), [("first", "first again"), ("stored", "again")])
+def test_what_is_tuned_is_not_tuned_again(timed: Timed, before: str, call: str) -> None:
+    assert timed[call] == ["mm", fastest(timed[before])]
 
 
 def test_what_is_no_store_is_told_and_left_out(timed: Timed) -> None:

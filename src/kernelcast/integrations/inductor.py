@@ -1,6 +1,6 @@
 """Inductor's max-autotune, which times the candidates that a `Tuner` chooses.
 
-A program needs one line before it compiles: `selective(candidates=20, store="tuning.db")`.
+A program needs one line before it compiles: `selective(candidates=50, store="tuning.db")`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 
 def selective(
-    candidates: int = 20,
+    candidates: int = 50,
     *,
     store: str | Path | None = None,
     device: str | None = None,
