@@ -23,6 +23,7 @@ from helion.autotuner import LFBOTreeSearch, search_algorithms  # noqa: E402
 from helion.autotuner.base_search import PopulationMember  # noqa: E402
 
 _Point = dict[str, int | float | str]
+_Sample = tuple[_Point, float]
 
 _SLOW_SLOPE = 0.25  # power of a ratio between two times slower than the fastest quarter
 _MOST_LEARNT = 400  # configurations; more take seconds to learn from
@@ -32,9 +33,9 @@ _EXPLORED = 0.05  # of what is measured
 class KernelcastSearch(LFBOTreeSearch):  # type: ignore[misc]
     """Helion's default search, which measures other neighbours.
 
-    `LFBOTreeSearch` measures about a tenth of the neighbours that it generates. It chooses them by
-    a random forest; this class chooses those that are most probably among the fastest, by the
-    forecasts of a `Tuner`. A tenth of them is drawn at random, so that no wrong forecast can stall
+    `LFBOTreeSearch` measures about a tenth of the neighbours that it generates, those that its
+    random forest takes for fast. This class adds the chance that the forecasts of a `Tuner` give
+    them to that of the forest. One in twenty is drawn at random, so that no wrong forecast stalls
     the search. All else is Helion's: arguments, effort profiles, neighbours, timing, caches. Every
     process of a distributed kernel chooses the same.
     """
@@ -68,17 +69,28 @@ class KernelcastSearch(LFBOTreeSearch):  # type: ignore[misc]
         wanted = min(n_sorted - len(kept), len(fresh))
         if wanted <= 0:
             return kept
-        points = [_point(member.flat_values) for member in fresh]
-        scores = _chances(_shortened(learnt), points, wanted)
-        if self.surrogate is not None:
-            encoded = [self.config_gen.encode_config(member.flat_values) for member in fresh]
-            forest = self.surrogate.predict_proba(encoded)[:, 1]
-            scores = [ours + float(its) for ours, its in zip(scores, forest, strict=True)]
-        order = sorted(range(len(fresh)), key=lambda index: -scores[index])
+        chances = self._chances(fresh, learnt, wanted)
+        order = sorted(range(len(fresh)), key=lambda index: -chances[index])
         explored = math.ceil(_EXPLORED * wanted) if wanted > 2 else 0
         best, others = order[: wanted - explored], order[wanted - explored :]
         best += random.Random(len(learnt)).sample(others, explored)  # noqa: S311 - no secret
         return kept + [fresh[index] for index in best]
+
+    def _chances(
+        self, fresh: list[PopulationMember], learnt: list[_Sample], wanted: int
+    ) -> list[float]:
+        """Return each member's chance to be fast: the forecast's, plus the forest's if it has one.
+
+        They err at different configurations, so the sum errs less than either.
+        """
+        chances = _forecast(
+            _shortened(learnt), [_point(each.flat_values) for each in fresh], wanted
+        )
+        if self.surrogate is None:
+            return chances
+        encoded = [self.config_gen.encode_config(member.flat_values) for member in fresh]
+        forest = self.surrogate.predict_proba(encoded)[:, 1].tolist()
+        return [ours + its for ours, its in zip(chances, forest, strict=True)]
 
 
 def _point(flat_values: Sequence[object]) -> _Point:
@@ -92,7 +104,7 @@ def _point(flat_values: Sequence[object]) -> _Point:
     return point
 
 
-def _shortened(learnt: list[tuple[_Point, float]]) -> list[tuple[_Point, float]]:
+def _shortened(learnt: list[_Sample]) -> list[_Sample]:
     """Return at most `_MOST_LEARNT`: the fastest, and as many of the others, evenly spread."""
     ordered = sorted(learnt, key=lambda sample: sample[1])
     if len(ordered) <= _MOST_LEARNT:
@@ -102,8 +114,8 @@ def _shortened(learnt: list[tuple[_Point, float]]) -> list[tuple[_Point, float]]
     return ordered[:half] + others[:: math.ceil(len(others) / half)]
 
 
-def _chances(learnt: list[tuple[_Point, float]], points: list[_Point], wanted: int) -> list[float]:
-    """Return for each point the chance to be among the faster half of the `wanted` fastest."""
+def _forecast(learnt: list[_Sample], points: list[_Point], wanted: int) -> list[float]:
+    """Return each point's chance to be among the faster half of the `wanted` fastest."""
     pool = {tuple(point.items()): point for point in [*(point for point, _ in learnt), *points]}
     tuner = Tuner(list(pool.values()))
     for (point, _), seconds in zip(learnt, _told([perf for _, perf in learnt]), strict=True):
