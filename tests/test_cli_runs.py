@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kernelcast import Tuner
+from kernelcast import Gate, Tuner
 from kernelcast.cli import main
 from kernelcast.errors import StoreError
 from kernelcast.events import BudgetChanged
@@ -297,6 +297,27 @@ def test_tunings_are_listed_and_shown_and_not_resumed() -> None:
     refused = invoke("data", "export", "latest", "--store", "runs.db", "--out", "rows.parquet")
     assert refused.exit_code == 1
     assert "Tuner(store=...).outcomes" in refused.stderr
+
+
+def test_gates_are_listed_and_shown_and_not_resumed() -> None:
+    gate = Gate(language="cpp", device="H100", store="runs.db", task="softmax")
+    assert gate.ask("int slow;").measure
+    (listed,) = json.loads(invoke("ls", "--store", "runs.db", "--json").stdout)
+    assert (listed["problem"], listed["best"], listed["asked"]) == ("softmax", None, 1)
+    assert invoke("show", "latest", "--store", "runs.db", "--source").exit_code == 1
+    gate.tell("int slow;", seconds=4e-3, cost_s=1.5)
+    gate.tell("int fast;", seconds=2e-3)
+    gate.tell("int wrong;", failure="wrong_result")
+    assert "2 ms" in invoke("ls", "--store", "runs.db").stdout
+    shown = json.loads(invoke("show", "latest", "--store", "runs.db", "--json").stdout)
+    assert shown["best"]["seconds"] == 2e-3
+    assert (shown["measured"], shown["failed"], shown["not_measured"]) == (3, 1, 0)
+    assert shown["spent"] == {"device_s": 1.5}
+    assert invoke("show", "gate-softmax", "--store", "runs.db", "--source").stdout == "int fast;"
+    refused = invoke("resume", "latest", "--store", "runs.db")
+    assert "make the `Gate` again" in " ".join(refused.stderr.split())
+    refused = invoke("data", "export", "latest", "--store", "runs.db", "--out", "rows.parquet")
+    assert "Gate(store=...).outcomes" in refused.stderr
 
 
 def test_looking_at_runs_makes_no_store() -> None:

@@ -18,13 +18,15 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HEAVY = {"torch", "ray", "openai", "pyarrow"}
 PUBLIC = {
     "kernelcast": """
-        Argument Attempt Audit Backend Bins Budget BudgetExceeded Callback Candidate Case
-        Claim ComponentSpec DEFAULT_BINS Decision Device Distribution Event Evidence Failure
-        FailureKind Farm Forecast Forecaster Job Kernel KernelcastError Loss Measurement
-        MissingExtra ModelError NoDevice Node Observation Outcome PAPER_BINS Parts Policy Problem
+        Argument Attempt Audit Backend BestByShape Bins Budget BudgetExceeded Callback Candidate
+        Case Claim ComponentSpec DEFAULT_BINS Decision Device Distribution Event Evidence Failure
+        FailureKind Farm Forecast Forecaster Gate Job Kernel KernelOutcome KernelcastError Loss
+        Measurement MissingExtra ModelError NoDevice Node Observation Outcome Overtaken
+        PAPER_BINS Parts Policy Problem
         ProblemError ProposalRequest Proposals Proposer Query Repair Resource Result Run
-        RunSpec RuntimeForecast Search SetupError Spend StaleLease State Store StoreError
-        Strategy Template Timing Trial Tuner UnknownComponent Usage View bundled_problems
+        RunSpec RuntimeForecast Search SetupError ShapeChoice Spend StaleLease State Store
+        StoreError
+        Strategy Template Timing Trial Tuner UnknownComponent Usage Verdict View bundled_problems
         load_problem
     """,
     "kernelcast.backends": """

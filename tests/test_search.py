@@ -130,6 +130,54 @@ def test_ask_and_tell_do_what_run_does(tmp_path: Path) -> None:
     assert [e.measurement for e in by_hand] == [e.measurement for e in by_run]
 
 
+def test_a_time_or_a_failure_is_all_that_has_to_be_told(store: Store) -> None:
+    """A person measures: each job's seconds are told, and nothing else."""
+    backend = SyntheticBackend()
+    search = start(store, name="by hand")
+    search.begin(Budget(measurements=12))
+    failed = 0
+    while (job := search.ask()) is not None:
+        timing = backend.measure(search.problem, job.kernel, job.seed).timing
+        if timing is None or (job.purpose == "search" and failed < 2):
+            failed += 1
+            search.tell(job, failure="wrong_result" if failed == 1 else "it ate the disk")
+        else:
+            search.tell(job, seconds=timing.runtime_s, cost_s=0.5)
+    result, state = search.result, search.state
+    assert result.confirmed
+    honest = backend.measure(search.problem, result.kernel, 0)
+    assert result.log2_speedup == pytest.approx(honest.log2_speedup, abs=0.02)
+    assert state.measured == 12
+    assert state.spent[Resource.DEVICE_S] == 0.5 * (state.kinds["measured"] - failed)
+    failures = [
+        event.measurement.failure
+        for event in search.log.events("measured")
+        if isinstance(event, Measured) and event.measurement.failure
+    ]
+    assert [failure.kind for failure in failures[:2]] == ["wrong_result", "crash"]
+    assert failures[1].message == "it ate the disk"
+    # What a person states is not in the cache that runs share.
+    again = start(store, name="again")
+    again.begin(Budget(measurements=12))
+    assert again.ask() is not None
+    assert not again.state.kinds["measured"]
+
+
+def test_what_is_told_of_a_job_is_checked(store: Store) -> None:
+    search = start(store)
+    search.begin(Budget(measurements=3))
+    job = search.ask()
+    assert job is not None
+    with pytest.raises(SetupError, match="tell one of these"):
+        search.tell(job)
+    with pytest.raises(SetupError, match="tell one of these"):
+        search.tell(job, seconds=1.0, failure="crash")
+    with pytest.raises(SetupError, match=r"seconds is -1\.0"):
+        search.tell(job, seconds=-1.0)
+    with pytest.raises(SetupError, match="the seed kernel of problem"):
+        search.tell(job, failure="crash")
+
+
 def test_the_same_seed_makes_the_same_decisions_and_another_seed_others(tmp_path: Path) -> None:
     def decisions(folder: str, seed: int) -> list[Event]:
         with Store.open(tmp_path / folder) as store:

@@ -7,6 +7,7 @@ from kernelcast.errors import KernelcastError as KernelcastError
 from kernelcast.errors import MissingExtra as MissingExtra
 from kernelcast.errors import ModelError as ModelError
 from kernelcast.errors import NoDevice as NoDevice
+from kernelcast.errors import Overtaken as Overtaken
 from kernelcast.errors import ProblemError as ProblemError
 from kernelcast.errors import SetupError as SetupError
 from kernelcast.errors import StaleLease as StaleLease
@@ -15,6 +16,9 @@ from kernelcast.errors import UnknownComponent as UnknownComponent
 from kernelcast.events import ComponentSpec as ComponentSpec
 from kernelcast.events import Event as Event
 from kernelcast.events import RunSpec as RunSpec
+from kernelcast.gate import Gate as Gate
+from kernelcast.gate import KernelOutcome as KernelOutcome
+from kernelcast.gate import Verdict as Verdict
 from kernelcast.parts import Parts as Parts
 from kernelcast.problems import bundled_problems as bundled_problems
 from kernelcast.problems import load_problem as load_problem
@@ -28,6 +32,8 @@ from kernelcast.protocols import Strategy as Strategy
 from kernelcast.run import Run as Run
 from kernelcast.search import Result as Result
 from kernelcast.search import Search as Search
+from kernelcast.shapes import BestByShape as BestByShape
+from kernelcast.shapes import ShapeChoice as ShapeChoice
 from kernelcast.state import State as State
 from kernelcast.store import Store as Store
 from kernelcast.tuner import Outcome as Outcome

@@ -46,6 +46,10 @@ class BudgetExceeded(StoreError):
     """A reservation would exceed a cap; nothing was reserved."""
 
 
+class Overtaken(StoreError):
+    """Another process has written to the run since it was read; nothing was written."""
+
+
 class StaleLease(StoreError):
     """A result came under a lease that is not the current one; it was refused."""
 

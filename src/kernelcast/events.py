@@ -1,7 +1,8 @@
 """The typed events of a run, in the order in which they can occur.
 
 A run's state is a fold over its events (`state.py`); nothing else about a run is kept. A run is a
-search or a tuning: the last three kinds are all that a tuning has.
+search, a tuning or a gate: the last three kinds are all that a gate has, the three before them all
+that a tuning has.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from kernelcast.types import (
     Decision,
     Device,
     Evidence,
+    Failure,
     Forecast,
+    Language,
     Measurement,
     Problem,
     Purpose,
@@ -278,6 +281,41 @@ class Reported(Record):
     cost_s: float | None = None
 
 
+class GateStarted(Record):
+    """A `Gate` begins with a task on a device."""
+
+    kind: Literal["gate_started"] = "gate_started"
+    task: str
+    language: Language
+    device: str | None
+
+
+class Asked(Record):
+    """A gate decided whether to measure a kernel; without a forecast it had nothing to go by."""
+
+    kind: Literal["asked"] = "asked"
+    kernel_id: str
+    parent_id: str | None
+    decision: Decision
+    forecast: Forecast | None = None
+
+
+class Told(Record):
+    """A gate heard of a kernel: its seconds, its speedup, or why it failed."""
+
+    kind: Literal["told"] = "told"
+    kernel_id: str
+    seconds: float | None = None
+    speedup: float | None = None
+    failure: Failure | None = None
+    cost_s: float = 0.0
+
+    @property
+    def rate(self) -> float | None:
+        """How fast the kernel is: calls in a second, or its speedup; None if it failed."""
+        return self.speedup if self.seconds is None else 1.0 / self.seconds
+
+
 Event = Annotated[
     RunStarted
     | BudgetChanged
@@ -297,7 +335,10 @@ Event = Annotated[
     | RunEnded
     | TuningStarted
     | Suggested
-    | Reported,
+    | Reported
+    | GateStarted
+    | Asked
+    | Told,
     Field(discriminator="kind"),
 ]
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)

@@ -244,8 +244,9 @@ class Conformal(_ByForecast):
     proposer with a new idea makes them more common until audits show it; and an open candidate is
     judged several times and rejected at its lowest score, an audited one only once.
 
-    With fewer than 1 / target - 1 audits, nothing is dropped, half of the measurements are audits,
-    and the reasons say that the bound cannot be held yet.
+    With fewer than 1 / target - 1 audits, nothing is dropped, half of the measurements are audits
+    (all of them if the pool is one candidate), and the reasons say that the bound cannot be held
+    yet.
     """
 
     miss_target: float = 0.05
@@ -273,7 +274,10 @@ class Conformal(_ByForecast):
 
     def _audit_share_now(self, view: View) -> float:
         share = super()._audit_share_now(view)
-        return share if self.bar(view) > -math.inf else max(share, _AUDIT_SHARE_BEFORE_BOUND)
+        if self.bar(view) > -math.inf:
+            return share
+        # Where each candidate is a pool, none is dropped yet: all are measured blind.
+        return 1.0 if self.pool_size == 1 else max(share, _AUDIT_SHARE_BEFORE_BOUND)
 
     def _why(self, candidate: Candidate, bar: float, view: View) -> str:
         reason = super()._why(candidate, bar, view)

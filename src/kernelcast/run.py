@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from sqlalchemy.exc import IntegrityError, ProgrammingError
 
 from kernelcast import tables
-from kernelcast.errors import BudgetExceeded, StaleLease, StoreError
+from kernelcast.errors import BudgetExceeded, Overtaken, StaleLease, StoreError
 from kernelcast.events import (
     EVENT,
     BudgetChanged,
@@ -285,7 +285,7 @@ class Run:
             # The state has events that the store has not: take it from the store.
             self.load()
             if isinstance(error, IntegrityError):
-                raise StoreError(
+                raise Overtaken(
                     f"run {self.name!r} was written to by another process, or an entry was used "
                     f"twice: open the run again ({error.orig})"
                 ) from error
@@ -493,16 +493,33 @@ class Run:
                 return
             after = page[-1].seq
 
-    def events(self, *kinds: str) -> Iterator[Event]:
+    def catch_up(self) -> None:
+        """Apply what other processes have written since to the state.
+
+        Raises:
+            StoreError: An event is damaged.
+        """
+        self._crc = self._fold(self.state, self._crc)
+
+    def events(self, *kinds: str, after: int = 0) -> Iterator[Event]:
         """Yield the run's events in order: all, or those of these kinds.
+
+        Args:
+            kinds: The kinds.
+            after: How many events of the run to pass over.
 
         Raises:
             StoreError: An event of a run that was written here was changed or removed since.
         """
-        conditions = [tables.events.c.kind.in_(kinds)] if kinds else []
+        conditions = [tables.events.c.seq >= after]
+        if kinds:
+            conditions.append(tables.events.c.kind.in_(kinds))
         known = self.state.kinds - Counter(event.kind for event in self._staged)
-        expected = sum(known[kind] for kind in kinds or known)
         end = known.total()
+        # Of some kinds, the state does not know how many come after an event.
+        expected = (
+            sum(known[kind] for kind in kinds or known) - after if not (kinds and after) else 0
+        )
         for row in self._rows(*conditions):
             if self.is_own and not self._is_signed(row):
                 raise self._changed(f"event {row.seq} was changed")

@@ -10,6 +10,7 @@ happens.
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -33,7 +34,7 @@ from kernelcast.run import Run
 from kernelcast.state import State
 from kernelcast.store import DEFAULT_STORE, Store
 from kernelcast.thinking import Thinking
-from kernelcast.types import Budget, Job, Kernel, Loss, Measurement, Problem, Resource
+from kernelcast.types import Budget, Failure, Job, Kernel, Loss, Measurement, Problem, Resource
 
 INTERRUPTED = "interrupted"
 
@@ -135,8 +136,10 @@ class Search:
         run = store.open_run(name)
         run.check_own()  # the parts are built from what it holds, and its problem's code is run
         started = run.state.started
-        if run.state.tuning is not None:
-            raise SetupError(f"run {name!r} is a tuner's: make the `Tuner` again with this store")
+        if (writer := run.state.made_by) != "search":
+            raise SetupError(
+                f"run {name!r} is a {writer}'s: make the `{writer.title()}` again with this store"
+            )
         if started is None:
             raise SetupError(f"run {name!r} never began: start a new search")
         run.hold()
@@ -256,17 +259,62 @@ class Search:
             elif job is None or measuring.give_way([job]):
                 return job
 
-    def tell(self, job: Job, outcome: Measurement | Loss) -> None:
-        """Report a job's measurement or its loss: settle, store and learn from it.
+    def tell(
+        self,
+        job: Job,
+        outcome: Measurement | Loss | None = None,
+        *,
+        seconds: float | None = None,
+        failure: Failure | str | None = None,
+        cost_s: float = 0.0,
+    ) -> None:
+        """Report what came of a job: settle, store and learn from it.
+
+        Args:
+            job: The job.
+            outcome: What a farm returns for it; or state `seconds` or `failure` instead.
+            seconds: The kernel's time.
+            failure: Why it has none: the name of a `FailureKind`, or the message of a crash.
+            cost_s: Device seconds that `seconds` or `failure` took.
 
         Raises:
-            SetupError: The problem's seed kernel fails.
+            SetupError: There is not one of `outcome`, `seconds` and `failure`, or the problem's
+                seed kernel fails.
             StaleLease: The job was lost or taken over before; nothing is recorded.
         """
+        if (outcome, seconds, failure).count(None) != 2:
+            raise SetupError("tell one of these: an outcome, seconds=... or failure=...")
+        if outcome is None:
+            outcome = self._reported(job, seconds, failure, cost_s)
         try:
             self._measuring.settle(job, outcome)
         finally:
             self._journal.commit()
+
+    def _reported(
+        self, job: Job, seconds: float | None, failure: Failure | str | None, cost_s: float
+    ) -> Measurement:
+        log2_speedup, reference_s = None, math.nan
+        if seconds is not None:
+            if not 0.0 < seconds < math.inf:
+                raise SetupError(f"seconds is {seconds}: tell a positive number, or a failure")
+            elsewhere = self.state.elsewhere.get(job.device)
+            is_here = job.device == self.parts.farm.device.id
+            reference = self.state.reference if is_here else elsewhere and elsewhere.reference
+            timing = reference.timing if reference else None
+            # The job that comes first is the reference itself.
+            reference_s = seconds if timing is None else timing.reference_runtime_s
+            log2_speedup = math.log2(reference_s / seconds)
+        return Measurement.reported(
+            job.kernel.id,
+            self.problem,
+            self._measuring.farms[job.device].device,
+            log2_speedup=log2_speedup,
+            reference_s=reference_s,
+            failure=failure,
+            cost_s=cost_s,
+            effort=job.effort,
+        )
 
     def run(self, budget: Budget | None = None) -> Result:
         """Search until the budget is spent or nothing is left to try. Ctrl-C ends it cleanly.

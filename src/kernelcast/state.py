@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from kernelcast.errors import StoreError
 from kernelcast.events import (
+    Asked,
     BudgetChanged,
     CalibrationRecord,
     Decided,
     Event,
     Forecasted,
+    GateStarted,
     Inspected,
     Leased,
     Lost,
@@ -32,6 +34,7 @@ from kernelcast.events import (
     RunEnded,
     RunStarted,
     Settled,
+    Told,
     TuningStarted,
     Unanswered,
     Voided,
@@ -242,6 +245,26 @@ class Tuning(BaseModel):
                 self.best = event
 
 
+class Gating(BaseModel):
+    """The state of a run that is a `Gate`'s; the gate itself reads the events."""
+
+    started: GateStarted
+    asked: int = 0
+    to_measure: int = 0
+    told: int = 0
+    failed: int = 0
+    cost_s: float = 0.0
+    best: Told | None = None
+
+    def tell(self, event: Told) -> None:
+        """Count what was told, and keep the fastest."""
+        self.told += 1
+        self.failed += event.failure is not None
+        self.cost_s += event.cost_s
+        if event.rate is not None and (self.best is None or event.rate > (self.best.rate or 0.0)):
+            self.best = event
+
+
 class State(BaseModel):
     """The state of a run, changed only by `apply`."""
 
@@ -250,6 +273,7 @@ class State(BaseModel):
     """Events by kind, so that none can be dropped from the store unnoticed."""
     started: RunStarted | None = None
     tuning: Tuning | None = None
+    gating: Gating | None = None
     budget: Budget = Budget()
     ended: str | None = None
 
@@ -311,6 +335,13 @@ class State(BaseModel):
         if self.alike < _HOPELESS or self.alike < self.measured:
             return None
         return next(iter(self.first_failures.values())).failure
+
+    @property
+    def made_by(self) -> Literal["search", "tuner", "gate"]:
+        """What writes the run."""
+        if self.tuning is not None:
+            return "tuner"
+        return "search" if self.gating is None else "gate"
 
     @property
     def noise_log2(self) -> float | None:
@@ -407,6 +438,15 @@ class State(BaseModel):
             case Reported():
                 assert self.tuning is not None
                 self.tuning.report(event)
+            case GateStarted():
+                self.gating = Gating(started=event)
+            case Asked():
+                assert self.gating is not None
+                self.gating.asked += 1
+                self.gating.to_measure += event.decision.measures
+            case Told():
+                assert self.gating is not None
+                self.gating.tell(event)
 
     def _close(self, entry: str) -> None:
         del self.entries[entry]

@@ -293,6 +293,8 @@ MAY_BE_FAST = "the kernel may be fast"
 TIMING_PROTOCOL = "pairs-2"
 """Version of the timing protocol (`backends._timing`). Times of two versions do not compare: a
 change of the statistic or of what is timed takes a new one."""
+REPORTED = "reported"
+"""Toolchain and protocol of a time that another program measured: it serves no other run."""
 
 
 class FailureKind(StrEnum):
@@ -310,6 +312,12 @@ class Failure(Record):
 
     kind: FailureKind
     message: str
+
+    @classmethod
+    def of(cls, text: str) -> Failure:
+        """Return the failure of a kind that has this name, else a crash with this message."""
+        kinds = {kind.value: kind for kind in FailureKind}
+        return cls(kind=kinds.get(text, FailureKind.CRASH), message=text)
 
     @property
     def is_mendable(self) -> bool:
@@ -402,6 +410,56 @@ class Measurement(Record):
         """Check that there is either a timing or a failure."""
         if (self.timing is None) == (self.failure is None):
             raise ValueError("a measurement has either a timing or a failure")
+
+    @classmethod
+    def reported(
+        cls,
+        kernel_id: str,
+        problem: Problem,
+        device: Device,
+        *,
+        log2_speedup: float | None = None,
+        reference_s: float = math.nan,
+        failure: Failure | str | None = None,
+        cost_s: float = 0.0,
+        effort: Effort = "screening",
+    ) -> Measurement:
+        """Return what another program measured: it states a result, and neither noise nor interval.
+
+        Args:
+            kernel_id: The kernel.
+            problem: What it computes.
+            device: What it was measured on.
+            log2_speedup: Against the reference; None if it failed.
+            reference_s: Seconds of the reference; NaN if they are not known.
+            failure: Why it has no time; a text is read by `Failure.of`.
+            cost_s: Device seconds that it took.
+            effort: The precision that was asked for.
+        """
+        timing = None
+        if log2_speedup is not None:
+            timing = Timing(
+                log2_speedup=log2_speedup,
+                low=log2_speedup,
+                high=log2_speedup,
+                resolved=False,
+                runtime_s=reference_s * 2.0**-log2_speedup,
+                reference_runtime_s=reference_s,
+                cases=(),
+            )
+        if isinstance(failure, str):
+            failure = Failure.of(failure)
+        return cls(
+            kernel_id=kernel_id,
+            problem_id=problem.id,
+            device_id=device.id,
+            toolchain=REPORTED,
+            timing=timing,
+            failure=failure,
+            device_s=cost_s,
+            effort=effort,
+            protocol=REPORTED,
+        )
 
     @property
     def log2_speedup(self) -> float | None:
@@ -847,6 +905,11 @@ class Decision(Record):
     action: Literal["drop", "trust", "measure", "audit"]
     score: float
     reason: str
+
+    @property
+    def measures(self) -> bool:
+        """Whether the candidate is measured."""
+        return self.action in ("measure", "audit")
 
 
 class Candidate(Record):

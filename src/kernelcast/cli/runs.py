@@ -44,6 +44,7 @@ from kernelcast.report.tables import Report, listing, table
 from kernelcast.report.terminal import echo_source
 from kernelcast.run import Run
 from kernelcast.search import INTERRUPTED, Result, Search
+from kernelcast.state import Gating
 from kernelcast.store import DEFAULT_STORE, Store
 from kernelcast.types import Budget, Kernel
 
@@ -282,7 +283,7 @@ def list_runs(store: str, trust_store: bool, as_json: bool) -> None:
                     **_facts(run),
                 }
                 for run in runs
-                if run.state.started is not None or run.state.tuning is not None
+                if run.state.started is not None or run.state.made_by != "search"
             ]
     if as_json:
         click.echo(json.dumps(rows))
@@ -305,8 +306,10 @@ def list_runs(store: str, trust_store: bool, as_json: bool) -> None:
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    """Return a search's summary, or that of a tuner's run."""
-    tuning = run.state.tuning
+    """Return a search's summary, or that of a tuner's or a gate's run."""
+    tuning, gating = run.state.tuning, run.state.gating
+    if gating is not None:
+        return _gate_facts(gating)
     if tuning is None:
         return summary(run.state)
     best = tuning.best
@@ -316,6 +319,24 @@ def _facts(run: Run) -> dict[str, Any]:
         "best": best and {"parameters": json.loads(best.configuration), "seconds": best.seconds},
         "measured": tuning.reports,
         "spent": {"device_s": round(tuning.cost_s, 6)},
+    }
+
+
+def _gate_facts(gating: Gating) -> dict[str, Any]:
+    best = gating.best
+    result = None
+    if best is not None:
+        unit, value = ("seconds", best.seconds) if best.seconds else ("speedup", best.speedup)
+        result = {"kernel": best.kernel_id, unit: value}
+    return {
+        "problem": gating.started.task,
+        "device": gating.started.device,
+        "best": result,
+        "measured": gating.told,
+        "failed": gating.failed,
+        "asked": gating.asked,
+        "not_measured": gating.asked - gating.to_measure,
+        "spent": {"device_s": round(gating.cost_s, 6)},
     }
 
 
@@ -329,8 +350,11 @@ def _state_of(run: Run) -> str:
     """Return whether a run is running, has ended, or was killed."""
     if (holder := run.holder()) is not None:
         return f"running ({holder})"
-    if run.state.tuning is not None:
-        return "tuned by a program"
+    match run.state.made_by:
+        case "tuner":
+            return "tuned by a program"
+        case "gate":
+            return "asked by a program"
     return run.state.ended or "unfinished: resume it"
 
 
@@ -379,6 +403,9 @@ def show(
         if log.state.tuning is not None:
             _show_tuning(log, as_json)
             return
+        if log.state.gating is not None:
+            _show_gate(log, source=source, as_json=as_json)
+            return
         if log.state.started is None:
             raise SetupError(f"run {log.name} never began: start a new search")
         chosen = log.kernel(log.find_kernel(kernel or "best"))
@@ -411,6 +438,31 @@ def _show_tuning(run: Run, as_json: bool) -> None:
         ("state", facts["state"]),
     ]
     Report(facts, [listing(_title("Tuning", run), rows)]).show(OUT, as_json=as_json)
+
+
+def _show_gate(run: Run, *, source: bool, as_json: bool) -> None:
+    facts = {
+        "run": run.name,
+        "written_here": run.is_own,
+        "state": _state_of(run),
+        **_facts(run),
+    }
+    best = facts["best"]
+    if source:
+        if best is None:
+            raise SetupError(f"run {run.name} was told of no kernel with a time yet")
+        echo_source(run.kernel(best["kernel"]).source)
+        return
+    rows = [
+        ("best", _best_cell(best)),
+        ("kernel", f"{best['kernel'][:12]}: --source prints it" if best else "-"),
+        ("device", facts["device"] or "unnamed"),
+        ("asked about", f"{facts['asked']} different kernels"),
+        ("not measured", str(facts["not_measured"])),
+        ("told of", f"{facts['measured']}, of which {facts['failed']} failed"),
+        ("state", facts["state"]),
+    ]
+    Report(facts, [listing(_title("Gate", run), rows)]).show(OUT, as_json=as_json)
 
 
 def _show_run(run: Run, best: Kernel, top: int, figure: Path | None, as_json: bool) -> None:

@@ -201,7 +201,7 @@ def _new_rows(store: str, old: dataset.Rows, licence: str) -> dataset.Rows:
     with Store.open(store, create=False) as opened:
         for info in opened.runs():
             run = opened.open_run(info.name)
-            if info.name not in known and run.state.tuning is None:
+            if info.name not in known and run.state.made_by == "search":
                 tables.append(dataset.export_run(run, licence=licence))
     new = [rows for rows in tables if rows.num_rows]
     if not new:

@@ -21,14 +21,14 @@ def export_run(run: Run, *, licence: str = UNSTATED) -> Rows:
     What was retracted later is left out.
 
     Raises:
-        SetupError: The run is a tuning, which knows no kernel's text.
+        SetupError: The run is no search: it is a tuner's or a gate's.
         StoreError: The run was not written here: rows teach forecasters.
     """
     run.check_own()
-    if run.state.tuning is not None:
+    if run.state.made_by != "search":
         raise SetupError(
-            f"run {run.name} is a tuning, of which no rows are made: read its times from "
-            "Tuner(store=...).outcomes"
+            f"run {run.name} is a {run.state.made_by}'s, of which no rows are made: read its "
+            f"times from {run.state.made_by.title()}(store=...).outcomes"
         )
     started: RunStarted | None = None
     parents: dict[str, str] = {}
