@@ -12,15 +12,17 @@ import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from _evolve_pool import Answer, pool, seed_source
 from tests.model_server import Reply, ScriptedServer
+
+from _evolve_pool import Answer, pool, seed_source
 
 Options = Mapping[str, Any]
 
-_EVALUATOR = '''
+_EVALUATOR = """
 import argparse
 import json
 from pathlib import Path
@@ -46,7 +48,7 @@ if __name__ == "__main__":
     correct = {"correct": metrics["combined_score"] > 0.0}
     (options.results_dir / "metrics.json").write_text(json.dumps(metrics))
     (options.results_dir / "correct.json").write_text(json.dumps(correct))
-'''
+"""
 
 
 @dataclass(frozen=True)
@@ -201,5 +203,5 @@ def _end(answers: Sequence[Answer], folder: Path) -> End:
         measured=len(places),
         best=max([1.0, *(answers[place].speedup or 0.0 for place in places)]),
         best_of_all=max([1.0, *(answer.speedup or 0.0 for answer in answers)]),
-        longest_gap=max(after - before - 1 for before, after in zip(ends, ends[1:], strict=False)),
+        longest_gap=max(after - before - 1 for before, after in pairwise(ends)),
     )

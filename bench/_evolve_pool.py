@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tests.recorded_edits import edits_of
+
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.problems import load_problem
 from kernelcast.testing import make_kernel
-from tests.recorded_edits import edits_of
 
 PROBLEM = "softmax"
 TABLE = Path(__file__).parent / "recorded" / "evolve_softmax.json"

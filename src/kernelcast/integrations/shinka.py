@@ -2,15 +2,16 @@
 
     from kernelcast.integrations.shinka import gate_runner
 
-    runner = ShinkaEvolveRunner(evo_config=..., job_config=..., db_config=...)
+    runner = ShinkaEvolveRunner(evo_config, job_config, db_config)
     gate_runner(runner, language="cuda")
     runner.run()
 
 The gate takes the place of the novelty judge: what it turns away is a rejected proposal, for which
 Shinka asks the model again up to `max_novelty_attempts` times, and which never enters the archive.
-A judge that is there already is asked after the gate. `combined_score` must grow with the speed in
-proportion: a speedup, or work in a second. The gate learns it as the program's speedup, and an
-incorrect program as a failure.
+A judge that is there already is asked after the gate.
+
+`combined_score` must grow with the speed in proportion: a speedup, or work in a second. The gate
+learns it as the program's speedup, and an incorrect program as a failure.
 """
 
 from __future__ import annotations
@@ -19,44 +20,27 @@ import asyncio
 import logging
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernelcast import Gate, SetupError
 from kernelcast.integrations._package import check_version
-
-if TYPE_CHECKING:
-    from kernelcast.types import Language
 
 check_version("shinka-evolve", "0.0.7", "0.0.7")
 
 Results = dict[str, Any]
 
 _LOG = logging.getLogger(__name__)
+_RECORDED_S = 0.2  # after which Shinka has recorded a rejected proposal
 
 
-def gate_runner(
-    runner: Any,
-    *,
-    language: Language,
-    device: str | None = None,
-    store: str | Path | None = None,
-    task: str = "kernel",
-    policy: str = "conformal",
-    miss: float = 0.05,
-    seed: int = 0,
-) -> Gate:
+def gate_runner(runner: Any, *, store: str | Path | None = None, **options: Any) -> Gate:
     """Put a gate before the evaluations of a runner that has not begun, and return the gate.
 
     Args:
         runner: A `ShinkaEvolveRunner`.
-        language: Language of the programs.
-        device: As of `Gate`, like all that follow.
-        store: By default `gate.db` in the folder of the run's results, so a run that is resumed
-            goes on with what the gate knows.
-        task: Name of what the programs compute.
-        policy: Name of the policy.
-        miss: The share of the programs that are not measured of which each may be a new best.
-        seed: Seed of the audits.
+        store: Where the gate keeps what it is told, by default `gate.db` in the folder of the
+            run's results: a run that is resumed goes on with what is known.
+        options: Options of `Gate`: `language="cuda"` and others.
 
     Raises:
         SetupError: The runner has no embedding model, or the gate cannot be built.
@@ -67,16 +51,8 @@ def gate_runner(
             "Shinka asks no judge about a program without an embedding: "
             "set EvolutionConfig(embedding_model=...)"
         )
-    gate = Gate(
-        language=language,
-        device=device,
-        store=store or Path(runner.results_dir) / "gate.db",
-        task=task,
-        policy=policy,
-        miss=miss,
-        seed=seed,
-    )
-    runner.novelty_judge = _Judge(gate, runner.novelty_judge)
+    gate = Gate(store=store or Path(runner.results_dir) / "gate.db", **options)
+    runner.novelty_judge = _Judge(gate, runner, runner.novelty_judge)
     runner.scheduler = _Scheduler(gate, runner.scheduler)
     return gate
 
@@ -84,14 +60,12 @@ def gate_runner(
 class _Judge:
     """Asks the gate about each proposal, and then the judge that was there before."""
 
-    def __init__(self, gate: Gate, judge: Any) -> None:
+    def __init__(self, gate: Gate, runner: Any, judge: Any) -> None:
         self._gate = gate
+        self._runner = runner
         self._judge = judge
 
-    async def should_check_novelty_async(
-        self, code_embedding: Any, current_gen: int, parent_program: Any, db: Any
-    ) -> bool:
-        del code_embedding, current_gen, parent_program, db
+    async def should_check_novelty_async(self, *_: Any) -> bool:
         return True
 
     async def assess_novelty_with_rejection_sampling_async(
@@ -100,6 +74,9 @@ class _Judge:
         source = Path(exec_fname).read_text(encoding="utf-8")
         verdict = await asyncio.to_thread(self._gate.ask, source, parent_program.code)
         if not verdict.measure:
+            # Shinka wakes up after an evaluation, else it waits for five seconds.
+            wake = self._runner.slot_available.set
+            asyncio.get_running_loop().call_later(_RECORDED_S, wake)
             note = f"not measured, which is no failure; a forecast: {verdict.reason}"
             return False, {"novelty_checks_performed": 1, "novelty_explanation": note}
         if self._judge is None or not await self._judge.should_check_novelty_async(
@@ -145,9 +122,10 @@ class _Scheduler:
 
     def _tell(self, source: str, results: Results) -> None:
         correct = results.get("correct", {})
-        score = results.get("metrics", {}).get("combined_score", 0.0)
-        if correct.get("correct") and 0.0 < score < math.inf:
+        score = results.get("metrics", {}).get("combined_score") or 0.0
+        if not correct.get("correct"):
+            self._gate.tell(source, failure=str(correct.get("error") or "not correct"))
+        elif 0.0 < score < math.inf:
             self._gate.tell(source, speedup=score)
         else:
-            reason = correct.get("error") or f"scored {score:g}"
-            self._gate.tell(source, failure=str(reason))
+            _LOG.warning("the gate learns nothing of combined_score %r: it must be positive", score)
