@@ -1,4 +1,4 @@
-"""Kernel Tuner's own strategies on a recorded space, by its simulation mode.
+"""Kernel Tuner's own strategies on a recorded space, by its simulation mode, and ours in it.
 
 A run is the order in which a strategy measured the space's configurations. Runs are kept in a work
 file, one JSON line each, because all strategies on all spaces take hours. It goes on where it was:
@@ -18,7 +18,7 @@ import random
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -31,14 +31,17 @@ from _result import cannot_run, json_lines
 
 try:
     from constraint import FunctionConstraint
-    from kernel_tuner.interface import Options, strategy_map
+    from kernel_tuner.interface import Options, strategy_map, tune_kernel
     from kernel_tuner.runners.simulation import SimulationRunner
     from kernel_tuner.searchspace import Searchspace
     from kernel_tuner.strategies import bayes_opt
     from kernel_tuner.strategies.common import CostFunc
+    from kernel_tuner.strategies.wrapper import OptAlgWrapper
     from kernel_tuner.util import TuningBudget, read_cache
 except ImportError:
     cannot_run("Kernel Tuner is missing: pip install kernel-tuner")
+
+from kernelcast.integrations.kernel_tuner import Kernelcast
 
 STRATEGIES = (
     "random_sample",
@@ -52,6 +55,8 @@ STRATEGIES = (
 )
 """Quickest first. Not here: what is for several objectives, fails with current packages, or ends
 after a dozen measurements. `bayes_opt_repaired` is `bayes_opt` without a fault of version 1.5.0."""
+ADAPTER = "kernelcast"
+"""The strategy of `Kernelcast`; not one of `STRATEGIES`, which are Kernel Tuner's own."""
 _NO_LIMIT = 10**9  # threads per block: the restriction says what fits
 
 
@@ -81,12 +86,20 @@ def recorded(path: Path) -> dict[Run, list[int]]:
     return found
 
 
-def run(space: Space, strategy: str, seed: int, budget: int) -> list[int]:
+def run(
+    space: Space,
+    strategy: str,
+    seed: int,
+    budget: int,
+    known: Mapping[str, Mapping[str, float | None]] | None = None,
+) -> list[int]:
     """Which configurations the strategy measured, in order, each once; at most `budget`.
 
     Fewer where it gave up before. Strategies run as they come, with no option but the budget, and
-    draw from the global random state, which this sets.
+    draw from the global random state, which this sets. Only the adapter takes what is `known`.
     """
+    if strategy == ADAPTER:
+        return _by_adapter(space, seed, budget, known or {})
     cache = _cache(space)
     # Anew for each run, since the neighbours that one looked up change what the next one draws.
     searchspace = Searchspace(None, None, None, from_cache=cache)
@@ -109,6 +122,43 @@ def run(space: Space, strategy: str, seed: int, budget: int) -> list[int]:
     with seeded(space, seed), repaired if name != strategy else contextlib.nullcontext():
         results = strategy_map[name].tune(searchspace, runner, options)
     return in_order(space, results)
+
+
+def _by_adapter(
+    space: Space, seed: int, budget: int, known: Mapping[str, Mapping[str, float | None]]
+) -> list[int]:
+    """A run as users start it: it solves the restrictions, which takes hotspot half a minute."""
+    adapter = Kernelcast(
+        known={
+            device: {_varying(space, key): seconds for key, seconds in times.items()}
+            for device, times in known.items()
+        },
+        device=space.gpu,
+        seed=seed,
+    )
+    with tempfile.TemporaryDirectory() as folder, seeded(space, seed):
+        cache = Path(folder) / "cache.json"
+        write_cache(space, cache)
+        results, _ = tune_kernel(
+            space.label,
+            "",
+            (1,),
+            [],
+            json.loads(cache.read_text())["tune_params"],
+            restrictions=[restriction(space)],
+            strategy=OptAlgWrapper(adapter),
+            strategy_options={"max_fevals": budget},
+            cache=str(cache),
+            simulation_mode=True,
+            quiet=True,
+        )
+    return in_order(space, results)
+
+
+def _varying(space: Space, key: str) -> str:
+    """The part of a configuration that a cache of the space states."""
+    configuration = json.loads(key)
+    return json.dumps({name: configuration[name] for name in space.parameters})
 
 
 class _CostFunc(CostFunc):  # type: ignore[misc]

@@ -3,12 +3,12 @@
 One GPU is left out at a time; a search measures configurations of that space one by one. Arms:
 cold (nothing known), sparse (300 random configurations on each other GPU), full (all of them),
 other_vendor (full, of the other vendor only), sibling_mean (no model: in the order of the mean of
-the other GPUs' times, of the same vendor where there is one), random, Optuna's TPE, and Kernel
-Tuner's own strategies. Hostile arms know times that mislead: those of full permuted, reversed (the
-slowest is told to be the fastest), or of another kernel. All of ours go through `Tuner`. Arms that
-end in _seconds choose by improvement per device second, where those were recorded. Where no other
-GPU of the vendor ran the problem, the vendor's GPUs that ran the same kernel at another size stand
-in. A score is best possible time / best found time.
+the other GPUs' times, of the same vendor where there is one), random, Optuna's TPE and GP samplers,
+and Kernel Tuner's own strategies. Hostile arms know times that mislead: those of full permuted,
+reversed (the slowest is told to be the fastest), or of another kernel. All of ours go through
+`Tuner`. Arms that end in _seconds choose by improvement per device second, where those were
+recorded. Where no other GPU of the vendor ran the problem, the vendor's GPUs that ran the same
+kernel at another size stand in. A score is best possible time / best found time.
 
 `coverage` is of 80% intervals over configurations that were not measured: the share of spaces in
 which they hold 74% to 88% of the times. `auroc_failure` is over the same configurations, in spaces
@@ -54,9 +54,10 @@ BUDGETS = (5, 10, 25, 50, 100, 200)
 OURS = ("cold", "sparse", "full", "other_vendor")
 HOSTILE = ("hostile_permuted", "hostile_reversed", "hostile_kernel")
 PER_SECOND = ("cold_seconds", "full_seconds")
-OPTUNA = "optuna_tpe"
+OPTUNA = {"optuna_tpe": 100, "optuna_gp": 50}
+"""Samplers of Optuna, and how many measurements they make: they take 0.01 and 0.2 s for one."""
 TUNED = OURS + HOSTILE + PER_SECOND
-PLAIN = ("sibling_mean", "random", OPTUNA)
+PLAIN = ("sibling_mean", "random", *OPTUNA)
 KERNEL_TUNER = "kernel_tuner/"
 _SPARSE_ROWS = 300
 _INFORMED_BUDGET = 50  # measurements of an arm that knows other GPUs: it is there by then
@@ -67,7 +68,7 @@ _JUDGED_ROWS = 1000  # configurations drawn for it
 _COVERED = (0.74, 0.88)  # by an 80% interval
 _OFTEN_FAILING = 0.05
 _LARGE_SPACE = 10_000
-_OPTUNA_TRIES, _OPTUNA_BUDGET = 30, 100
+_OPTUNA_TRIES = 30
 
 Times = dict[str, float | None]
 QUICK_SPACES = (
@@ -182,8 +183,8 @@ def run(space: Space, arm: str, seed: int, budget: int) -> list[int]:
     if arm == "sibling_mean":
         order = np.argsort(_sibling_mean(space), kind="stable")
         return [int(index) for index in order[:budget]]
-    if arm == OPTUNA:
-        return _by_optuna(space, seed, min(budget, _OPTUNA_BUDGET))
+    if arm in OPTUNA:
+        return _by_optuna(space, arm, seed, min(budget, OPTUNA[arm]))
     import _kernel_tuner
 
     return _kernel_tuner.run(space, arm.removeprefix(KERNEL_TUNER), seed, budget)
@@ -251,8 +252,12 @@ def _judged(
     }
 
 
-def _by_optuna(space: Space, seed: int, budget: int) -> list[int]:
-    """Optuna's TPE over the values of each parameter; what the space lacks is told as failed."""
+def _by_optuna(space: Space, arm: str, seed: int, budget: int) -> list[int]:
+    """Optuna's sampler over the values of each parameter; what the space lacks is told as failed.
+
+    The GP sampler forgets failures and asks for their like again, so it is told that they are as
+    slow as the slowest.
+    """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -268,7 +273,9 @@ def _by_optuna(space: Space, seed: int, budget: int) -> list[int]:
         for name, value in space.configurations[0].items()
         if name not in space.parameters
     }
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
+    samplers = {"optuna_tpe": optuna.samplers.TPESampler, "optuna_gp": optuna.samplers.GPSampler}
+    study = optuna.create_study(sampler=samplers[arm](seed=seed))
+    slowest = -np.inf
     rng = np.random.default_rng([seed, 81])
     chosen: dict[int, None] = {}
     while len(chosen) < budget:
@@ -277,7 +284,10 @@ def _by_optuna(space: Space, seed: int, budget: int) -> list[int]:
             row = rows.get(canonical_parameters({**fixed, **trial.params}))
             ms = np.inf if row is None else float(space.runtime_ms[row])
             if np.isfinite(ms):
+                slowest = max(slowest, float(np.log2(ms)))
                 study.tell(trial, float(np.log2(ms)))
+            elif arm == "optuna_gp" and np.isfinite(slowest):
+                study.tell(trial, slowest)
             else:
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)
             if row is not None and row not in chosen:
@@ -318,8 +328,8 @@ def admitted(space: Space, arm: str) -> bool:
 
 def _reach(arm: str, budget: int) -> int:
     """How many measurements an arm makes."""
-    if arm == OPTUNA:
-        return min(budget, _OPTUNA_BUDGET)
+    if arm in OPTUNA:
+        return min(budget, OPTUNA[arm])
     informed = arm.startswith(("sparse", "full", "other_vendor", "hostile"))
     return min(budget, _INFORMED_BUDGET) if informed else budget
 

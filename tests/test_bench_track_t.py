@@ -89,8 +89,34 @@ def test_what_hostile_times_cost_is_counted_against_cold() -> None:
     assert result["least_worst"] == {"1": -0.1, "2": -0.1}
 
 
-def test_optuna_measures_configurations_of_the_space_once(spaces: tuple[Space, ...]) -> None:
+def test_the_adapter_measures_in_kernel_tuner_what_it_is_told_is_fast(
+    spaces: tuple[Space, ...],
+) -> None:
+    pytest.importorskip("kernel_tuner", reason="needs the dependency group bench")
+    import _kernel_tuner
+
+    known = track_t.known_times(spaces[0], "full", 0)
+    chosen = _kernel_tuner.run(spaces[0], _kernel_tuner.ADAPTER, 0, 12, known)
+    assert len(set(chosen)) == 12
+    assert chosen[0] == int(spaces[0].runtime_ms.argmin())
+
+
+@pytest.mark.parametrize("arm", track_t.OPTUNA)
+def test_optuna_measures_configurations_of_the_space_once(
+    spaces: tuple[Space, ...], arm: str
+) -> None:
     pytest.importorskip("optuna", reason="needs the dependency group bench")
-    chosen = track_t._by_optuna(spaces[0], 0, 15)
-    assert len(set(chosen)) == 15
+    pytest.importorskip("torch", reason="Optuna's GP sampler needs it")
+    chosen = track_t.run(spaces[0], arm, 0, 12)  # the GP sampler draws the first ten
+    assert len(set(chosen)) == 12
     assert max(chosen) < len(spaces[0].keys)
+
+
+def test_the_adapter_measures_in_optuna_what_it_is_told_is_fast(spaces: tuple[Space, ...]) -> None:
+    pytest.importorskip("optuna", reason="needs the dependency group bench")
+    import _by_optuna
+
+    known = track_t.known_times(spaces[0], "full", 0)
+    chosen = _by_optuna.run(spaces[0], 0, 12, known)
+    assert len(set(chosen)) == 12
+    assert chosen[0] == int(spaces[0].runtime_ms.argmin())

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelcast import dataset
+from kernelcast import dataset, read_times
 from kernelcast.bins import DEFAULT_BINS, PAPER_BINS
 from kernelcast.canonical import canonical_parameters
 from kernelcast.dataset import Row, Rows
@@ -463,6 +463,23 @@ def test_keys_state_what_was_joined_into_them(
     wanted = [canonical_parameters(dict(zip(names, c, strict=True))) for c in configurations]
     if len(set(wanted)) == len(wanted):
         assert [row["candidate_parameters"] for row in cache_rows(cache, common)] == wanted
+
+
+def test_times_of_other_devices_are_read_from_caches_and_rows(tmp_path: Path) -> None:
+    slow = tuner_cache(tmp_path / "slow.json", ENTRIES)
+    fast = tuner_cache(tmp_path / "fast.json", [cache_entry(1, 1.0)])
+    rows = tmp_path / "rows.parquet"
+    table = dataset.import_kernel_tuner_cache(slow, device="H100", licence="MIT")
+    dataset.write_rows(rows, table)
+    known = read_times([slow, str(fast), rows], ["block"], kernel="vector_add")
+    assert list(known) == ["H100", "NVIDIA RTX A4000", "NVIDIA RTX A4000 (fast)"]
+    assert known["H100"] == pytest.approx(known["NVIDIA RTX A4000"])
+    assert known["NVIDIA RTX A4000 (fast)"] == {'{"block":1}': pytest.approx(0.001)}
+    assert list(known["H100"].values())[-1] is None
+    assert read_times([rows], ["block"]).keys() == {"H100"}
+    assert read_times([rows], ["block"], kernel="gemm") == read_times([rows], ["tile"]) == {}
+    with pytest.raises(SetupError, match=r"slow\.json tunes block, not tile"):
+        read_times([slow], ["tile"])
 
 
 def t4_result(

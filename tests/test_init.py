@@ -27,7 +27,7 @@ PUBLIC = {
         RunSpec RuntimeForecast Search SetupError ShapeChoice Spend StaleLease State Store
         StoreError
         Strategy Template Timing Trial Tuner UnknownComponent Usage Verdict View bundled_problems
-        load_problem
+        load_problem read_times
     """,
     "kernelcast.backends": """
         Arena Build Child CppBackend CudaBackend Grant Launch LaunchingChild Level LibraryChild
@@ -106,6 +106,7 @@ for name in kernelcast.__all__:
     getattr(kernelcast, name)
 modules = [m.name for m in pkgutil.walk_packages(kernelcast.__path__, "kernelcast.")
            if ".migrations" not in m.name and ".bundled" not in m.name and ".scaffold" not in m.name
+           and ".integrations." not in m.name  # each imports the system that it is for
            and not m.name.endswith("._worker")]
 for name in modules:
     importlib.import_module(name)

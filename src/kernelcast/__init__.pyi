@@ -1,6 +1,7 @@
 from kernelcast.bins import DEFAULT_BINS as DEFAULT_BINS
 from kernelcast.bins import PAPER_BINS as PAPER_BINS
 from kernelcast.bins import Bins as Bins
+from kernelcast.dataset.histories import read_times as read_times
 from kernelcast.distribution import Distribution as Distribution
 from kernelcast.errors import BudgetExceeded as BudgetExceeded
 from kernelcast.errors import KernelcastError as KernelcastError

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = {
-    "triton": ("triton==3.2.0", "triton==3.9.0"),
+    "triton": ("triton==3.3.0", "triton==3.9.0"),
 }
 """Lowest and newest by the name of the adapter. What a system needs beside itself goes with it."""
 
@@ -34,7 +34,7 @@ def test_an_adapter_works_with_a_version(adapter: str, packages: str, tmp_path: 
     made = run(*uv, "venv", "-q", "--python", sys.executable, str(tmp_path), "--allow-existing")
     assert made.returncode == 0, made.stderr
     install = (*uv, "pip", "install", "-q", "--system-certs", *links, "--python", python)
-    needs = ("pytest", "hypothesis", "pyarrow", "-e", ".", *packages.split())
+    needs = ("pytest", "hypothesis", "psycopg[binary]", "pyarrow", "-e", ".", *packages.split())
     installed = run(*install, *needs)
     assert installed.returncode == 0, installed.stderr
     test = f"tests/integrations/test_{adapter}.py"

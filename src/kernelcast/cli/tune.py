@@ -17,7 +17,7 @@ from kernelcast import dataset
 from kernelcast.canonical import canonical_parameters
 from kernelcast.certainty import tie
 from kernelcast.cli.common import EXISTING_FILE, OUT, POSITIVE, json_option, option
-from kernelcast.dataset.histories import open_history
+from kernelcast.dataset.histories import open_history, read_times
 from kernelcast.errors import SetupError
 from kernelcast.report.tables import Report, table
 from kernelcast.tuner import Outcome, RuntimeForecast, Tuner
@@ -86,19 +86,7 @@ def _times_elsewhere(
     space: dataset.SpaceFile, history: Sequence[Path]
 ) -> dict[str, dict[str, float | None]]:
     """Return times on other devices than the space's own."""
-    names = space.template.parameters
-    known: dict[str, dict[str, float | None]] = {}
-    if rows := [str(file) for file in history if file.suffix == ".parquet"]:
-        known |= open_history(rows).seconds(f"tuned/{space.name}", names)
-    for file in history:
-        if file.suffix != ".parquet":
-            other = dataset.read_space(file, language="cuda")
-            if other.template.parameters.keys() != names.keys():
-                raise SetupError(
-                    f"{file} tunes {', '.join(other.template.parameters)}, not {', '.join(names)}: "
-                    "give caches of the same kernel"
-                )
-            known[other.device or file.stem] = other.seconds
+    known = read_times(history, space.template.parameters, kernel=space.name)
     if history and not known:
         raise SetupError(f"--history has no times of {space.name!r} with its parameters: check it")
     known.pop(space.device or "", None)

@@ -1,16 +1,19 @@
-"""Rows of other devices as prior knowledge of the tree forecaster."""
+"""Times on other devices as prior knowledge: of the tree forecaster and of a tuner."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import median
 
 from kernelcast.dataset.keys import device_group, problem_group
+from kernelcast.dataset.pools import read_space
 from kernelcast.dataset.rows import Rows, concatenate, read_rows
 from kernelcast.devices import same_vendor
+from kernelcast.errors import SetupError
 from kernelcast.forecasters.trees import DeviceTimes, TreesForecaster
 from kernelcast.proposers.tuner import TunerProposer
 from kernelcast.types import Device, Problem
@@ -51,11 +54,13 @@ class History:
             }
         )
 
-    def seconds(self, problem: str, names: Collection[str]) -> dict[str, dict[str, float | None]]:
+    def seconds(
+        self, problem: str | None, names: Collection[str]
+    ) -> dict[str, dict[str, float | None]]:
         """Times of one tuned kernel at any size, by device; None where a configuration failed.
 
         Args:
-            problem: name of the problem.
+            problem: name of the problem; None is any.
             names: the parameters that a configuration must have.
         """
         seconds: dict[str, dict[str, float | None]] = {}
@@ -63,7 +68,7 @@ class History:
             kept = {
                 key: None if log2_runtime is None else 2.0**log2_runtime
                 for key, log2_runtime in times.items()
-                if problem_group(known) == problem_group(problem)
+                if (problem is None or problem_group(known) == problem_group(problem))
                 and json.loads(key).keys() == set(names)
             }
             if kept:
@@ -86,6 +91,41 @@ class History:
 def open_history(paths: Sequence[str]) -> History:
     """The history in files of rows."""
     return History.of_rows(concatenate([read_rows(path, columns=_COLUMNS) for path in paths]))
+
+
+def read_times(
+    paths: Iterable[str | Path], parameters: Collection[str], *, kernel: str | None = None
+) -> dict[str, dict[str, float | None]]:
+    """Read the times of one kernel on other devices, as `Tuner` takes them.
+
+    Args:
+        paths: Kernel Tuner caches, finished or not, and rows (Parquet).
+        parameters: Names of the kernel's parameters.
+        kernel: Name of the kernel in the rows; by default every row with these parameters is taken.
+
+    Returns:
+        Seconds by device and by the JSON text of a configuration; None where it failed. A further
+        cache of a device is named after its file, since it may be of another size.
+
+    Raises:
+        SetupError: A file is neither, or a cache is of a kernel with other parameters.
+    """
+    files = [Path(path) for path in paths]
+    known: dict[str, dict[str, float | None]] = {}
+    if rows := [str(file) for file in files if file.suffix == ".parquet"]:
+        problem = None if kernel is None else f"tuned/{kernel}"
+        known |= open_history(rows).seconds(problem, parameters)
+    for file in files:
+        if file.suffix != ".parquet":
+            space = read_space(file, language="cuda")
+            if space.template.parameters.keys() != set(parameters):
+                raise SetupError(
+                    f"{file} tunes {', '.join(space.template.parameters)}, "
+                    f"not {', '.join(parameters)}: give caches of the same kernel"
+                )
+            device = space.device or file.stem
+            known[f"{device} ({file.stem})" if device in known else device] = space.seconds
+    return known
 
 
 def open_trees(history: Sequence[str] = (), model: str | None = None) -> TreesForecaster:

@@ -1,8 +1,6 @@
 """Triton's autotuner, which times the configurations that a `Tuner` chooses.
 
-@triton.autotune(configs, key=["M", "N", "K"], **selective(measurements=50))
-@triton.jit
-def matmul(a, b, c, M, N, K, BLOCK: tl.constexpr): ...
+A kernel needs one line: `@triton.autotune(configs, key=["M"], **selective(measurements=50))`.
 """
 
 from __future__ import annotations
@@ -18,11 +16,10 @@ from typing import Any
 from triton.language import dtype
 from triton.runtime import driver
 
-from kernelcast import Budget, SetupError, StoreError, Tuner
+from kernelcast import Budget, SetupError, StoreError, Trial, Tuner
 from kernelcast.integrations._package import check_version
 
-check_version("triton", "3.2", "3.9")
-
+check_version("triton", "3.3", "3.9")
 _logger = logging.getLogger(__name__)
 
 
@@ -76,6 +73,7 @@ def selective(
         make = partial(Tuner, points, device=name, known=elsewhere, budget=budget, seed=seed)
         try:
             tuner = make(store=store, kernel=kernel)
+            tuner.suggest()  # fails if another process has written since
         except StoreError as error:
             _logger.warning("%s on %s is tuned without the store: %s", kernel, name, error)
             tuner = make()
@@ -126,27 +124,25 @@ class _Chosen(list[Any]):
         self.times: dict[str, float | None] = {}
 
     def __iter__(self) -> Iterator[Any]:
-        # What is read twice must read alike: it begins with no choice.
         text = _text(self[0]) if self._was_read else self._next()
-        self._was_read = True
+        self._was_read = True  # what is read twice must be the same: it begins with no choice
         while text is not None:
             self._timing.clear()
             yield self._space[text]
-            if not self._timing:
+            if (ms := self._timing.get("ms")) is None:
                 yield from (config for config in self[:] if _text(config) != text)
                 return
-            ms = self._timing["ms"]
             seconds = ms * 1e-3 if 0 < ms < inf else None
             self._tuner.report(json.loads(text), seconds=seconds, failed=seconds is None)
             self.times[text] = seconds
             text = self._next()
         best = self._tuner.best  # maybe of an earlier process: Triton has no time of it
-        last = json.dumps(best.configuration) if best else _text(self[0])
+        last = json.dumps(best.configuration) if best else next(iter(self.times), _text(self[0]))
         if last not in self.times:
             yield self._space[last]
 
     def _next(self) -> str | None:
-        if self._stop_early and self._tuner.stop_reason is not None:
-            return None
-        trials = self._tuner.in_flight or self._tuner.suggest()
+        trials: Sequence[Trial] = self._tuner.in_flight
+        if not trials and not (self._stop_early and self._tuner.stop_reason):
+            trials = self._tuner.suggest()
         return json.dumps(trials[0].configuration) if trials else None
