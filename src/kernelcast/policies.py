@@ -233,6 +233,9 @@ class Conformal(_ByForecast):
     of which k were a new best, keep (k + 1) / (n + 1) within the target. An objection counts as the
     lowest score, so audits test objections too.
 
+    New bests may be so rare that the target allows to reject nearly everything. The bar is never
+    above `drop_below`, so a candidate with that chance of a new best is measured all the same.
+
     Guarantee: if a candidate is exchangeable with the N audits, E[missed * (N + 1) / (n + 1)] <=
     miss_target, whether the forecasts are right or wrong and although the bar was chosen from the
     same audits. (n + 1) / (N + 1) estimates the share that is rejected, so misses are counted per
@@ -250,12 +253,14 @@ class Conformal(_ByForecast):
     """
 
     miss_target: float = 0.05
+    drop_below: float = 1.0
     name: str = "conformal"
 
     def __post_init__(self) -> None:
         """Check the target."""
-        if not 0.0 < self.miss_target < 1.0:
-            raise ValueError(f"miss_target is a share between 0 and 1, not {self.miss_target}")
+        for name in ("miss_target", "drop_below"):
+            if not 0.0 < getattr(self, name) <= 1.0:
+                raise ValueError(f"{name} is between 0 and 1, not {getattr(self, name)}")
 
     def _score(self, candidate: Candidate, view: View) -> float:
         # Audits count any gain over the incumbent as a new best.
@@ -269,6 +274,7 @@ class Conformal(_ByForecast):
         below = np.arange(1, len(audits) + 1)
         # Nothing is known above the highest audited score.
         bars = np.append(scores[1:], np.nextafter(scores[-1:], np.inf))
+        bars = np.minimum(bars, self.drop_below)
         held = (won + 1 <= self.miss_target * (below + 1)) & (bars > scores)
         return float(bars[held][-1]) if held.any() else -math.inf
 

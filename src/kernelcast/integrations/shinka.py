@@ -25,7 +25,7 @@ from typing import Any
 from kernelcast import Gate, SetupError
 from kernelcast.integrations._package import check_version
 
-check_version("shinka-evolve", "0.0.7", "0.0.7")
+check_version("shinka-evolve", "0.0.5", "0.0.7")
 
 Results = dict[str, Any]
 
