@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = {
+    "openevolve": ("openevolve==0.3.2", "openevolve==0.4.0"),
+    "shinka": ("shinka-evolve==0.0.5", "shinka-evolve==0.0.7"),
     "triton": ("triton==3.3.0", "triton==3.9.0"),
 }
 """Lowest and newest by the name of the adapter. What a system needs beside itself goes with it."""

@@ -1,0 +1,207 @@
+"""Whole searches of OpenEvolve and ShinkaEvolve on recorded answers, with and without a gate.
+
+Their own controllers run, with a loopback server for the model. It answers with kernels of the pool
+(`_evolve_pool`), each once, in an order that the seed draws; the evaluator, the user's, looks the
+speedup up. So both arms of a seed see the same kernels in the same order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tests.model_server import Reply, ScriptedServer
+
+from _evolve_pool import Answer, pool, seed_source
+
+Options = Mapping[str, Any]
+
+_EVALUATOR = """
+import argparse
+import json
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SPEEDUPS = json.loads((HERE / "speedups.json").read_text())
+
+
+def evaluate(program_path):
+    text = Path(program_path).read_text()
+    text = "\\n".join(line for line in text.splitlines() if "EVOLVE-BLOCK" not in line).strip()
+    with (HERE / "measured.jsonl").open("a") as file:
+        file.write(json.dumps(text) + "\\n")
+    return {"combined_score": SPEEDUPS[text] or 0.0}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program_path")
+    parser.add_argument("--results_dir", type=Path)
+    options = parser.parse_args()
+    metrics = evaluate(options.program_path)
+    correct = {"correct": metrics["combined_score"] > 0.0}
+    (options.results_dir / "metrics.json").write_text(json.dumps(metrics))
+    (options.results_dir / "correct.json").write_text(json.dumps(correct))
+"""
+
+
+@dataclass(frozen=True)
+class End:
+    """What one search measured, of so many candidates and not counting the initial program."""
+
+    candidates: int
+    measured: int
+    best: float
+    best_of_all: float
+    longest_gap: int
+    """The most candidates in a row that were not measured."""
+
+
+def drawn(seed: int, count: int) -> list[Answer]:
+    """The answers of one search, in order."""
+    return random.Random(seed).sample(pool(), count)
+
+
+def run_openevolve(answers: Sequence[Answer], seed: int, folder: Path, gate: Options | None) -> End:
+    """Search with OpenEvolve, in a folder of its own.
+
+    Args:
+        answers: What the model answers, in order.
+        seed: Seed of the search.
+        folder: Where everything is written.
+        gate: Options of the gate; None to measure everything.
+    """
+    from openevolve import run_evolution
+    from openevolve.config import (
+        Config,
+        DatabaseConfig,
+        EvaluatorConfig,
+        LLMConfig,
+        LLMModelConfig,
+    )
+
+    from kernelcast.integrations.openevolve import gated
+
+    evaluator = _prepare(answers, folder)
+    chosen = evaluator if gate is None else gated(evaluator, **gate)
+    with ScriptedServer(_replier(answers)) as server:
+        model = LLMModelConfig(name="recorded", api_base=server.base_url, api_key="none")
+        config = Config(
+            log_level="CRITICAL",
+            random_seed=seed,
+            language="cpp",
+            diff_based_evolution=False,
+            max_code_length=1_000_000,
+            llm=LLMConfig(api_base=server.base_url, models=[model]),
+            database=DatabaseConfig(log_prompts=False),
+            evaluator=EvaluatorConfig(cascade_evaluation=False, max_retries=0),
+        )
+        run_evolution(
+            str(folder / "initial.cpp"),
+            str(chosen),
+            config,
+            iterations=len(answers),
+            output_dir=str(folder / "output"),
+            cleanup=False,
+        )
+    return _end(answers, folder)
+
+
+def run_shinka(answers: Sequence[Answer], seed: int, folder: Path, gate: Options | None) -> End:
+    """Search with ShinkaEvolve; the arguments are those of `run_openevolve`."""
+    import numpy as np
+    from shinka.core import EvolutionConfig, ShinkaEvolveRunner
+    from shinka.database import DatabaseConfig
+    from shinka.launch import LocalJobConfig
+
+    from kernelcast.integrations.shinka import gate_runner
+
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - what Shinka draws from
+    evaluator = _prepare(answers, folder)
+    with ScriptedServer(_replier(answers)) as server:
+        runner = ShinkaEvolveRunner(
+            EvolutionConfig(
+                num_generations=len(answers) + 1,
+                language="cpp",
+                llm_models=[f"local/recorded@{server.base_url}"],
+                llm_dynamic_selection=None,
+                embedding_model=f"local/recorded@{server.base_url}",
+                init_program_path=str(folder / "initial.cpp"),
+                results_dir=str(folder / "results"),
+                patch_types=["full"],
+                patch_type_probs=[1.0],
+                max_patch_resamples=1,
+                max_novelty_attempts=1,
+            ),
+            LocalJobConfig(eval_program_path=str(evaluator)),
+            DatabaseConfig(),
+            banner_style="minimal",
+            verbose=False,
+            max_evaluation_jobs=1,
+            max_proposal_jobs=1,
+            max_db_workers=1,
+        )
+        if gate is not None:
+            gate_runner(runner, **gate)
+        runner.run()
+    return _end(answers, folder)
+
+
+def _prepare(answers: Sequence[Answer], folder: Path) -> Path:
+    """Write the initial program, the evaluator and its table; return the evaluator."""
+    speedups = {answer.source.strip(): answer.speedup for answer in answers}
+    speedups[seed_source().strip()] = 1.0
+    (folder / "speedups.json").write_text(json.dumps(speedups))
+    (folder / "initial.cpp").write_text(_marked(seed_source()))
+    evaluator = folder / "evaluator.py"
+    evaluator.write_text(_EVALUATOR)
+    return evaluator
+
+
+def _marked(source: str) -> str:
+    return f"// EVOLVE-BLOCK-START\n{source}\n// EVOLVE-BLOCK-END\n"
+
+
+def _replier(answers: Sequence[Answer]) -> Callable[[dict[str, Any]], Reply]:
+    """Return what answers a request: the next kernel, or the embedding of any."""
+    left = iter(answers)
+
+    def reply(request: dict[str, Any]) -> Reply:
+        if "messages" not in request:
+            return _embedding(str(request["input"]))
+        return Reply(f"```cpp\n{_marked(next(left).source)}```")
+
+    return reply
+
+
+def _embedding(text: str) -> Reply:
+    """Return one of no meaning: nothing is chosen by it."""
+    vector = [byte / 255 for byte in hashlib.sha256(text.encode()).digest()[:8]]
+    data = [{"object": "embedding", "index": 0, "embedding": vector}]
+    usage = {"prompt_tokens": 1, "total_tokens": 1}
+    body = {"object": "list", "model": "recorded", "data": data, "usage": usage}
+    return Reply(body=json.dumps(body))
+
+
+def _end(answers: Sequence[Answer], folder: Path) -> End:
+    lines = (folder / "measured.jsonl").read_text().splitlines()
+    order = {answer.source.strip(): place for place, answer in enumerate(answers)}
+    first, *texts = map(json.loads, lines)
+    assert first == seed_source().strip(), "the initial program is measured first"
+    places = [order[text] for text in texts]
+    assert len(set(places)) == len(places), "nothing is measured twice"
+    ends = [-1, *sorted(places), len(answers)]
+    return End(
+        candidates=len(answers),
+        measured=len(places),
+        best=max([1.0, *(answers[place].speedup or 0.0 for place in places)]),
+        best_of_all=max([1.0, *(answer.speedup or 0.0 for answer in answers)]),
+        longest_gap=max(after - before - 1 for before, after in pairwise(ends)),
+    )
