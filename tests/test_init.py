@@ -56,6 +56,15 @@ PUBLIC = {
         CascadeForecaster CriticForecaster EmulatedForecaster LlmForecaster
         RecalibratedForecaster RooflineForecaster SpaceForecaster TreesForecaster
     """,
+    "kernelcast.integrations.kernel_tuner": """
+        Kernelcast
+    """,
+    "kernelcast.integrations.optuna": """
+        KernelcastSampler
+    """,
+    "kernelcast.integrations.vllm_moe": """
+        MoeTuner
+    """,
     "kernelcast.judge": """
         Answer Arm Comparison Cost Cut Estimate Evaluation Outcome Paired Plan Questions
         Ranked Ranking Replayed SCORES SharedFarm SharedProposer answered ask ask_at_once
@@ -104,7 +113,7 @@ for name in kernelcast.__all__:
     getattr(kernelcast, name)
 modules = [m.name for m in pkgutil.walk_packages(kernelcast.__path__, "kernelcast.")
            if ".migrations" not in m.name and ".bundled" not in m.name and ".scaffold" not in m.name
-           and not m.name.endswith("._worker")]
+           and not m.name.endswith("._worker") and ".integrations." not in m.name]
 for name in modules:
     importlib.import_module(name)
 print(json.dumps({"modules": modules, "loaded": sorted(sys.modules)}))
