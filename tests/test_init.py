@@ -58,6 +58,15 @@ PUBLIC = {
         CascadeForecaster CriticForecaster EmulatedForecaster LlmForecaster
         RecalibratedForecaster RooflineForecaster SpaceForecaster TreesForecaster
     """,
+    "kernelcast.integrations.kernel_tuner": """
+        Kernelcast
+    """,
+    "kernelcast.integrations.optuna": """
+        KernelcastSampler
+    """,
+    "kernelcast.integrations.vllm_moe": """
+        MoeTuner
+    """,
     "kernelcast.judge": """
         Answer Arm Comparison Cost Cut Estimate Evaluation Outcome Paired Plan Questions
         Ranked Ranking Replayed SCORES SharedFarm SharedProposer answered ask ask_at_once
