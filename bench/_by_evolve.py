@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from tests.model_server import Reply, ScriptedServer
@@ -61,6 +63,32 @@ class End:
     best_of_all: float
     longest_gap: int
     """The most candidates in a row that were not measured."""
+
+
+JUDGED = range(10, 20)
+"""Orders of answers that are judged; `Gate.least_chance` was chosen on the ten before."""
+ANSWERS = 140  # of one search
+
+
+def search(system: str, seed: int, *, is_gated: bool) -> End:
+    """Run one search, in a folder that is removed afterwards."""
+    run = {"openevolve": run_openevolve, "shinka": run_shinka}[system]
+    gate = {"language": "cpp", "seed": seed} if is_gated else None
+    with tempfile.TemporaryDirectory() as folder:
+        return run(drawn(seed, ANSWERS), seed, Path(folder), gate)
+
+
+def summary(ends: Sequence[tuple[End, End]]) -> dict[str, Any]:
+    """Compare pairs of searches: with the gate, and without."""
+    saved = [1 - gated.measured / plain.measured for gated, plain in ends]
+    loss = [1 - gated.best / plain.best for gated, plain in ends]
+    return {
+        "mean": {"saved": fmean(saved), "loss": fmean(loss)},
+        "saved": saved,
+        "loss": loss,
+        "gap": [gated.longest_gap for gated, _ in ends],
+        "measured": [[gated.measured, plain.measured] for gated, plain in ends],
+    }
 
 
 def drawn(seed: int, count: int) -> list[Answer]:

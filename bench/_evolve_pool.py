@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.recorded_edits import edits_of
-
 from kernelcast.backends.cpp import CppBackend
 from kernelcast.problems import load_problem
 from kernelcast.testing import make_kernel
+
+sys.path.append(str(Path(__file__).parents[1]))  # a script sees its own folder, not the tests
+from tests.recorded_edits import edits_of
 
 PROBLEM = "softmax"
 TABLE = Path(__file__).parent / "recorded" / "evolve_softmax.json"

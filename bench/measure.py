@@ -56,6 +56,7 @@ BENCHES: dict[str, tuple[str, ...]] = {
     "track_s": (),
     "track_x": (),
     "track_t": (),
+    "integrations": (),
     "rewards_small": (),
     "supervised": (),
 }
@@ -235,6 +236,23 @@ FIGURES = (
     Figure("track_s", "figures/saved/value", at_least=0.40),
     Figure("track_s", "figures/within/value", at_least=0.95),
     Figure("track_s", "figures/pool_top/value", at_least=0.89),
+    *(
+        Figure("integrations", f"by_package/{package}/{knowing}/ahead", at_least=bar)
+        for package in ("triton", "kernel_tuner", "optuna")
+        for knowing, bar in (("cold", 0.03), ("sparse", 0.06))
+    ),
+    Figure("integrations", "least/against_random", at_least=-0.02),
+    Figure("integrations", "optuna_tpe"),
+    *(
+        Figure("integrations", path, at_least=at_least, at_most=at_most)
+        for system in ("openevolve", "shinka")
+        for path, at_least, at_most in (
+            (f"{system}/mean/saved", 0.3, None),
+            (f"{system}/mean/loss", None, 0.02),
+        )
+    ),
+    Figure("integrations", "stalls", at_most=0),
+    Figure("integrations", "helion/difference/0", at_least=0.0),
     Figure("rewards_small", "finite", at_least=1),
     Figure("rewards_small", "set_of/supervised/those/crps", at_most=0.105),
     Figure("rewards_small", "set_of/supervised/those/ece", at_most=0.05),

@@ -371,6 +371,58 @@ def _search_real(result: Any) -> dict[str, Any]:
     }
 
 
+def _integrations(result: Any) -> dict[str, Any]:
+    baselines = {
+        "random choice": result["random"],
+        **{f"Kernel Tuner's `{name}`": mean for name, mean in result["kernel_tuner"].items()},
+        "Optuna's TPE": result["optuna_tpe"],
+        "Optuna's GP sampler": result["optuna_gp"],
+    }
+    packages = {"triton": "Triton", "kernel_tuner": "Kernel Tuner", "optuna": "Optuna"}
+    knowing = {"cold": "nothing known", "sparse": "300 configurations of each other GPU known"}
+    rows = [
+        {"name": name, "mean": mean, "ahead": "", "worst": ""} for name, mean in baselines.items()
+    ]
+    rows += [
+        {
+            "name": f"kernelcast in {packages[package]}, {knowing[known]}",
+            "mean": arm["mean"],
+            "ahead": f"{arm['ahead']:+.3f}",
+            "worst": f"{arm['worst_against_random']:+.3f}",
+        }
+        for known in knowing
+        for package in packages
+        for arm in (result["by_package"][package][known],)
+    ]
+    columns = {
+        "what chooses": "{name}",
+        "best possible / best found": "{mean:.3f}",
+        "ahead of the best of the packages' own": "{ahead}",
+        "ahead of random in its worst space": "{worst}",
+    }
+    systems = [
+        {"name": name, "searches": len(system["gap"]), "longest": max(system["gap"])}
+        | system["mean"]
+        | {"most": max(system["loss"]), "least_saved": min(system["saved"])}
+        for key, name in (("openevolve", "OpenEvolve"), ("shinka", "ShinkaEvolve"))
+        for system in (result[key],)
+    ]
+    written = {
+        "system": "{name}",
+        "searches": "{searches}",
+        "measurements saved": "{saved:.0%}",
+        "in the search that saves least": "{least_saved:.0%}",
+        "loss of speed": "{loss:.1%}",
+        "largest loss": "{most:.1%}",
+        "most candidates in a row without a measurement": "{longest}",
+    }
+    return {
+        "table": _table(columns, rows),
+        "writing": _table(written, systems),
+        "count": len(result["spaces"]["random"]),
+    }
+
+
 def _six_problems(result: Any) -> dict[str, Any]:
     columns = {
         "problem": "{name}",
@@ -697,6 +749,7 @@ _COMPUTED: dict[str, Callable[[Any], dict[str, Any]]] = {
     "critic": _critic,
     "eval_smollm2": _eval_smollm2,
     "injection": _injection,
+    "integrations": _integrations,
     "kernelbench": _kernelbench,
     "modules": _modules,
     "llm_throughput": _llm_throughput,

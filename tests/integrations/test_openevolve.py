@@ -71,7 +71,7 @@ def test_a_search_measures_less_and_scores_what_it_did_not_measure_with_0(tmp_pa
     texts = [*EDITS[:9], EDITS[0]]
     scores = {SEED: 1.0} | {text: 8.0 - place for place, text in enumerate(texts[:4])}
     scores |= dict.fromkeys(texts[4:9], 0.2)
-    evaluator = gated(prepared(tmp_path, scores), language="cpp", miss=0.4)
+    evaluator = gated(prepared(tmp_path, scores), language="cpp", miss=0.4, least_chance=1.0)
     (tmp_path / "initial.cpp").write_text(SEED)
     replies = [Reply(f"```cpp\n{text}\n```") for text in texts]
     with ScriptedServer(*replies) as server:

@@ -112,20 +112,20 @@ def _behind(gate: Gate, evaluate: Evaluate) -> Evaluate:
         if not verdict.measure:
             return _not_measured(verdict)
         try:
-            found = evaluate(program_path)
+            result = evaluate(program_path)
         except Exception as error:
             gate.tell(source, failure=f"{type(error).__name__}: {error}")
             raise
-        if not isinstance(found, EvaluationResult):
-            found = EvaluationResult(found if isinstance(found, dict) else {"error": 0.0})
-        return _measured(gate, source, found)
+        if not isinstance(result, EvaluationResult):
+            result = EvaluationResult(result if isinstance(result, dict) else {"error": 0.0})
+        return _measured(gate, source, result)
 
     return ask_and_evaluate
 
 
-def _measured(gate: Gate, source: str, found: EvaluationResult) -> EvaluationResult:
+def _measured(gate: Gate, source: str, result: EvaluationResult) -> EvaluationResult:
     """Tell the gate the score that OpenEvolve goes by."""
-    score = get_fitness_score(found.metrics)
+    score = get_fitness_score(result.metrics)
     if score < 0.0:
         raise SetupError(
             f"combined_score is {score:g}: return a positive number that grows with the speed, "
@@ -133,8 +133,8 @@ def _measured(gate: Gate, source: str, found: EvaluationResult) -> EvaluationRes
         )
     speed = {"speedup": score} if 0.0 < score < math.inf else {"failure": f"scored {score:g}"}
     gate.tell(source, **speed)
-    metrics = {**found.metrics, "combined_score": score, "measured": 1.0}
-    return EvaluationResult(metrics, found.artifacts)
+    metrics = {**result.metrics, "combined_score": score, "measured": 1.0}
+    return EvaluationResult(metrics, result.artifacts)
 
 
 def _remembered(known: KernelOutcome) -> EvaluationResult:
