@@ -113,7 +113,7 @@ def test_helion_finds_the_search_by_its_name(monkeypatch: pytest.MonkeyPatch) ->
     assert found.max_generations == 5  # of the quick effort
 
 
-def test_a_whole_search_ends_near_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_search_ends_at_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = []
 
     def timed(kernel: Callable[[], float], **_: object) -> float:
@@ -143,10 +143,10 @@ def test_a_whole_search_ends_near_the_optimum(monkeypatch: pytest.MonkeyPatch) -
         autotune_ignore_errors=True,
         autotune_log_level=logging.CRITICAL,
         autotune_progress_bar=False,
-        autotune_random_seed=0,
+        autotune_random_seed=1,
     )
-    assert recorded_ms(best) <= 1.25 * 0.1
-    assert len(measured) < 150  # of 7 * 16 * 2 * 6 * 4 * 3
+    assert recorded_ms(best) == pytest.approx(0.1)
+    assert len(measured) < 120  # of 7 * 16 * 2 * 6 * 4 * 3
 
 
 def test_it_keeps_more_of_the_fastest_than_the_forest() -> None:

@@ -11,7 +11,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = {
+    "helion": ("helion==1.5.0 torch==2.13.0", "helion==1.5.1 torch==2.13.0"),
+    "kernel_tuner": ("kernel_tuner==1.4.0", "kernel_tuner==1.5.0"),
     "openevolve": ("openevolve==0.3.2", "openevolve==0.4.0"),
+    "optuna": ("optuna==4.0.0", "optuna==5.0.0"),
     "shinka": ("shinka-evolve==0.0.5", "shinka-evolve==0.0.7"),
     "triton": ("triton==3.3.0", "triton==3.9.0"),
 }
