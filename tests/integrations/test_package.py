@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
-from kernelcast import MissingExtra, SetupError
+from kernelcast import MissingExtra, SetupError, integrations
 from kernelcast.integrations._package import check_version
+
+
+ADAPTERS = sorted(Path(integrations.__path__[0]).glob("[a-z]*.py"))
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda path: path.stem)
+def test_an_adapter_is_short(adapter: Path) -> None:
+    """What it lacks is made public in the part that has it."""
+    assert len(adapter.read_text().splitlines()) <= 150
 
 
 def around(package: str, by: int) -> str:

@@ -135,8 +135,7 @@ def _cost(result: Mapping[str, Any], objective: tuple[str, bool]) -> float | Non
     name, is_higher_better = objective
     if "__error__" in result or not -math.inf < result[name] < _FAILED:
         return None
-    value = float(result[name])
-    if value <= 0.0:
+    if (value := float(result[name])) <= 0.0:
         raise SetupError(
             f"{name} is {value}, and kernelcast compares configurations by their ratio: "
             "define a metric that is always positive, and tune for that"
