@@ -10,7 +10,6 @@ import pytest
 from kernelcast import MissingExtra, SetupError, integrations
 from kernelcast.integrations._package import check_version
 
-
 ADAPTERS = sorted(Path(integrations.__path__[0]).glob("[a-z]*.py"))
 
 
