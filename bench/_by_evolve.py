@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +19,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tests.model_server import Reply, ScriptedServer
-
 from _evolve_pool import Answer, pool, seed_source
+
+sys.path.append(str(Path(__file__).parents[1]))  # a script sees its own folder, not the tests
+from tests.model_server import Reply, ScriptedServer
 
 Options = Mapping[str, Any]
 
