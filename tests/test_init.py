@@ -112,7 +112,8 @@ PUBLIC = {
     "kernelcast.testing": """
         BackendContract BrokenBackend FAKE_DEVICE FarmContract ForecasterContract
         PolicyContract ProposerContract RendezvousBackend StoreContract StrategyContract
-        SyntheticBackend example_history example_tuning make_candidate make_estimate make_kernel
+        SyntheticBackend example_gate example_history example_tuning make_candidate make_estimate
+        make_kernel
         make_query make_request make_view synthetic_kernels synthetic_problem
     """,
     "kernelcast.training": """

@@ -11,6 +11,7 @@ from kernelcast.events import EVENT, Decided, RunEnded
 from kernelcast.testing import (
     FAKE_DEVICE,
     SyntheticBackend,
+    example_gate,
     example_history,
     example_tuning,
     make_candidate,
@@ -39,7 +40,7 @@ from kernelcast.types import (
     content_hash,
 )
 
-EVENTS = [*example_history()[0], *example_tuning()]
+EVENTS = [*example_history()[0], *example_tuning(), *example_gate()]
 
 
 def test_the_examples_have_every_kind_of_event() -> None:

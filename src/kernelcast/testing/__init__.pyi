@@ -9,6 +9,7 @@ from kernelcast.testing.fakes import FAKE_DEVICE as FAKE_DEVICE
 from kernelcast.testing.fakes import BrokenBackend as BrokenBackend
 from kernelcast.testing.fakes import RendezvousBackend as RendezvousBackend
 from kernelcast.testing.fakes import SyntheticBackend as SyntheticBackend
+from kernelcast.testing.fakes import example_gate as example_gate
 from kernelcast.testing.fakes import example_history as example_history
 from kernelcast.testing.fakes import example_tuning as example_tuning
 from kernelcast.testing.fakes import make_candidate as make_candidate

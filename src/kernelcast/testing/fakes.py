@@ -403,3 +403,16 @@ def example_tuning() -> list[events.Event]:
         events.Reported(configuration=configuration, seconds=0.5, cost_s=2.0),
         events.Reported(configuration='{"block":128}', seconds=None),
     ]
+
+
+def example_gate() -> list[events.Event]:
+    """Return the events of a short gate, each kind at least once."""
+    measure = types.Decision(action="measure", score=1.0, reason="nothing was told yet")
+    failure = types.Failure(kind=FailureKind.CRASH, message="it hung")
+    return [
+        events.GateStarted(task="an example", language="cpp", device="A100"),
+        events.Asked(kernel_id="a", parent_id=None, decision=measure),
+        events.Told(kernel_id="a", seconds=0.5, cost_s=2.0),
+        events.Asked(kernel_id="b", parent_id="a", decision=measure),
+        events.Told(kernel_id="b", failure=failure),
+    ]
