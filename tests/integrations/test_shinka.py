@@ -41,7 +41,7 @@ def without_marks(code: str) -> str:
 @pytest.mark.filterwarnings("default")
 def test_a_search_measures_less_and_archives_only_what_it_measured(tmp_path: Path) -> None:
     given = answers()
-    run_shinka(given, 0, tmp_path, {"language": "cpp", "miss": 0.4})
+    run_shinka(given, 0, tmp_path, {"language": "cpp", "miss": 0.4, "least_chance": 1.0})
     done = list(map(json.loads, (tmp_path / "measured.jsonl").read_text().splitlines()))
     assert done[0] == SEED
     assert len(set(done)) == len(done) < len(given), "a repeated program, and some were dropped"
