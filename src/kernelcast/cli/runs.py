@@ -322,6 +322,12 @@ def _facts(run: Run) -> dict[str, Any]:
     }
 
 
+def _shown_facts(run: Run) -> dict[str, Any]:
+    """Return what `show --json` says of a tuner's or a gate's run."""
+    state = _state_of(run)
+    return {"run": run.name, "written_here": run.is_own, "state": state, **_facts(run)}
+
+
 def _gate_facts(gating: Gating) -> dict[str, Any]:
     best = gating.best
     result = None
@@ -427,8 +433,7 @@ def show(
 
 
 def _show_tuning(run: Run, as_json: bool) -> None:
-    state = _state_of(run)
-    facts = {"run": run.name, "written_here": run.is_own, "state": state, **_facts(run)}
+    facts = _shown_facts(run)
     best = facts["best"]
     rows = [
         ("best time", _best_cell(best)),
@@ -441,12 +446,7 @@ def _show_tuning(run: Run, as_json: bool) -> None:
 
 
 def _show_gate(run: Run, *, source: bool, as_json: bool) -> None:
-    facts = {
-        "run": run.name,
-        "written_here": run.is_own,
-        "state": _state_of(run),
-        **_facts(run),
-    }
+    facts = _shown_facts(run)
     best = facts["best"]
     if source:
         if best is None:
