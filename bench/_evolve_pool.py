@@ -1,11 +1,11 @@
-"""Kernels of one bundled problem as a model answers them, with the speedups measured once.
+"""Kernels of a bundled problem as a model answers them, with the speedups measured once.
 
-The pool is every recorded edit of softmax, every right kernel of `tests/honest`, and configurations
-of its template with their parameters as macros; nothing is in it twice. The speedups are in
-`bench/recorded/evolve_softmax.json`, None where the kernel failed. To measure anew, which takes
-about a quarter of an hour:
+A pool is every recorded edit of the problem, every right kernel of `tests/honest`, and
+configurations of its template with their parameters as macros; nothing is in it twice. The speedups
+are in `bench/recorded/evolve_PROBLEM.json`, None where the kernel failed. To measure what a table
+does not hold, which takes about a quarter of an hour for a whole one:
 
-    python bench/_evolve_pool.py
+    python bench/_evolve_pool.py PROBLEM
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from kernelcast.testing import make_kernel
 sys.path.append(str(Path(__file__).parents[1]))  # a script sees its own folder, not the tests
 from tests.recorded_edits import edits_of
 
-PROBLEM = "softmax"
-TABLE = Path(__file__).parent / "recorded" / "evolve_softmax.json"
+_RECORDED = Path(__file__).parent / "recorded"
 _HONEST = Path(__file__).parents[1] / "tests" / "honest"
 _CONFIGURATIONS = 80
 
@@ -39,52 +38,58 @@ class Answer:
     speedup: float | None
 
 
-def seed_source() -> str:
+def table_of(problem: str) -> Path:
+    """The file with the speedups of a problem's pool."""
+    return _RECORDED / f"evolve_{problem}.json"
+
+
+def seed_source(problem: str) -> str:
     """The kernel that a search begins with; speedups are against it."""
-    return load_problem(PROBLEM).seed_source
+    return load_problem(problem).seed_source
 
 
 @cache
-def sources() -> dict[str, str]:
-    """The texts of the pool by name."""
-    problem = load_problem(PROBLEM)
-    assert problem.template is not None
-    drawn = random.Random(0).sample(list(problem.template.configurations()), _CONFIGURATIONS)
-    found = {f"edit {number}": edit.source for number, edit in edits_of(PROBLEM).items()}
-    found |= {path.stem: path.read_text() for path in sorted(_HONEST.glob(f"{PROBLEM}_*.cpp"))}
-    found |= {json.dumps(each): problem.template.render(each) for each in drawn}
+def sources(problem: str) -> dict[str, str]:
+    """The texts of a pool by name."""
+    template = load_problem(problem).template
+    assert template is not None
+    drawn = random.Random(0).sample(list(template.configurations()), _CONFIGURATIONS)
+    found = {f"edit {number}": edit.source for number, edit in edits_of(problem).items()}
+    found |= {path.stem: path.read_text() for path in sorted(_HONEST.glob(f"{problem}_*.cpp"))}
+    found |= {json.dumps(configuration): template.render(configuration) for configuration in drawn}
     return found
 
 
 @cache
-def pool() -> tuple[Answer, ...]:
-    """The pool with its speedups.
+def pool(problem: str) -> tuple[Answer, ...]:
+    """A pool with its speedups.
 
     Raises:
         ValueError: The table is of other kernels.
     """
-    table = json.loads(TABLE.read_text())["speedups"]
-    if set(table) != set(sources()):
-        raise ValueError(f"{TABLE} is of other kernels: run python bench/_evolve_pool.py")
-    return tuple(Answer(name, text, table[name]) for name, text in sources().items())
+    table = json.loads(table_of(problem).read_text())["speedups"]
+    if set(table) != set(sources(problem)):
+        raise ValueError(f"{table_of(problem)} is of other kernels: run _evolve_pool.py {problem}")
+    return tuple(Answer(name, text, table[name]) for name, text in sources(problem).items())
 
 
-def measure(path: Path = TABLE) -> None:
+def measure(name: str) -> None:
     """Measure what the table does not hold, and write it after each kernel."""
-    problem = load_problem(PROBLEM)
+    problem, path = load_problem(name), table_of(name)
     backend = CppBackend()
     table = json.loads(path.read_text()) if path.exists() else {"speedups": {}}
-    table |= {"problem": PROBLEM, "device": backend.device.name, "toolchain": backend.toolchain}
-    for name, source in sources().items():
-        if name not in table["speedups"]:
+    table |= {"problem": name, "device": backend.device.name, "toolchain": backend.toolchain}
+    for kernel, source in sources(name).items():
+        if kernel not in table["speedups"]:
             measured = backend.measure(problem, make_kernel(source), seed=0)
             log2 = measured.log2_speedup
-            table["speedups"][name] = None if log2 is None else round(2.0**log2, 4)
+            table["speedups"][kernel] = None if log2 is None else round(2.0**log2, 4)
             path.parent.mkdir(exist_ok=True)
             path.write_text(json.dumps(table, indent=1) + "\n")
-            print(f"{table['speedups'][name]} {name}", flush=True)
+            print(f"{table['speedups'][kernel]} {kernel}", flush=True)
     backend.close()
 
 
 if __name__ == "__main__":
-    measure()
+    for name in sys.argv[1:]:
+        measure(name)

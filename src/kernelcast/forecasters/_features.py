@@ -48,10 +48,12 @@ _NUMBERED = re.compile(r"(?:func|[MTfmgPvuapC])\d+")  # the author's names in ca
 class Digest:
     """Counts, sizes and a hash of one canonical source.
 
-    `words` are those of the language and its libraries; `names` counts uses of the author's names.
-    `skeleton` is equal for sources that differ in constants only.
+    `terms` are all tokens, a macro's definition as one; `words` are those of the language and its
+    libraries; `names` counts uses of the author's names. `skeleton` is equal for sources that
+    differ in constants only.
     """
 
+    terms: Counter[str]
     words: Counter[str]
     names: int
     scalars: Floats
@@ -61,7 +63,7 @@ class Digest:
 
     def encode(self) -> bytes:
         """Return the digest as bytes, which `decode` reads."""
-        plain = json.dumps([self.words, self.names, self.skeleton, self.scalars.size])
+        plain = json.dumps([self.terms, self.words, self.names, self.skeleton, self.scalars.size])
         arrays = (self.scalars, self.word_counts, self.pair_counts)
         return b"\n".join((plain.encode(), b"".join(array.tobytes() for array in arrays)))
 
@@ -69,10 +71,15 @@ class Digest:
     def decode(cls, data: bytes) -> Digest:
         """Read what `encode` returned."""
         plain, _, arrays = data.partition(b"\n")
-        words, names, skeleton, size = json.loads(plain)
+        terms, words, names, skeleton, size = json.loads(plain)
         counts = np.frombuffer(arrays, np.float32, offset=8 * size)
+        terms, words = (
+            Counter({sys.intern(word): count for word, count in counted.items()})
+            for counted in (terms, words)
+        )
         return cls(
-            Counter({sys.intern(word): count for word, count in words.items()}),
+            terms,
+            words,
             names,
             np.frombuffer(arrays, np.float64, size),
             counts[:_WORD_SLOTS],
@@ -95,16 +102,22 @@ class Digest:
 @kept(Digest.encode, Digest.decode)
 def digest(source: str, language: str, entry: str | None = None) -> Digest:
     """Read the canonical form of a source, in which nothing depends on the author's names."""
-    lexed = _canonical_tokens(source, language, entry) if source.strip() else []
+    whole = _canonical_tokens(source, language, entry) if source.strip() else []
+    lexed = [part for token in whole for part in _macro_tokens(token)]
     own = {t.text for t in lexed if t.kind == "identifier" and _NUMBERED.fullmatch(t.text)}
-    # The number of a name changes with every name before it, so only its kind is kept.
-    texts = [t.text.rstrip("0123456789") if t.text in own else t.text for t in lexed]
+
+    def plain(token: Token) -> str:
+        """The number of a name changes with every name before it, so only its kind is kept."""
+        return token.text.rstrip("0123456789") if token.text in own else token.text
+
+    texts = list(map(plain, lexed))
     named = Counter(t.text for t in lexed if t.kind in ("identifier", "directive"))
     words = Counter({text: count for text, count in named.items() if text not in own})
     blank = ["0" if t.kind == "number" else text for t, text in zip(lexed, texts, strict=True)]
     faulty = Counter(fault.kind for fault in faults(source, language, entry))
     scalars = np.array(list(_scalars(lexed, words, own, language, faulty).values()))
     return Digest(
+        Counter(map(plain, whole)),
         words,
         named.total() - words.total(),
         scalars if lexed else np.full(scalars.size, np.nan),
@@ -161,7 +174,7 @@ def _canonical_tokens(source: str, language: str, entry: str | None) -> list[Tok
             lexed += tokens(token.text.strip("rRuU\"'").replace("\\n", "\n"), "cuda")
         else:
             lexed.append(token)
-    return [part for token in lexed for part in _macro_tokens(token)]
+    return lexed
 
 
 def _macro_tokens(token: Token) -> Sequence[Token]:

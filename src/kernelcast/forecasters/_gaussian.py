@@ -17,6 +17,11 @@ from scipy.spatial.distance import cdist, squareform
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
+# Times have heavier tails than a normal distribution. These are quantiles of Student's t with four
+# degrees of freedom, scaled to the middle 68% of a normal.
+HEAVY_LEVELS = (0.001, 0.02, 0.158655, 0.5, 0.841345, 0.98, 0.999)
+HEAVY_PLACES = (-6.28, -2.63, -1.0, 0.0, 1.0, 2.63, 6.28)
+
 _JITTER = 1e-6
 _PRIOR_NOISE = 0.02
 _LEAST_VARIANCE = 1e-9

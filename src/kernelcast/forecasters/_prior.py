@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelcast.distribution import Distribution
-from kernelcast.forecasters._gaussian import Floats, GaussianProcess, Rows
+from kernelcast.forecasters._gaussian import (
+    HEAVY_LEVELS,
+    HEAVY_PLACES,
+    Floats,
+    GaussianProcess,
+    Rows,
+)
 
 Flags = NDArray[np.bool_]
-
-# Times have heavier tails than a normal distribution. These are quantiles of Student's t with four
-# degrees of freedom, scaled to the middle 68% of a normal.
-_LEVELS = (0.001, 0.02, 0.158655, 0.5, 0.841345, 0.98, 0.999)
-_PLACES = (-6.28, -2.63, -1.0, 0.0, 1.0, 2.63, 6.28)
 
 FEWEST_TIMED = 3  # before a cold model is used
 FEWEST_FITTED = 4
@@ -88,8 +89,8 @@ class Predictions:
     def speedups(self, rows: Rows, log2_units: Floats) -> list[Distribution]:
         """Return the distributions of log2 speedup of some rows, against times in `log2_units`."""
         # Speedup falls as runtime rises, so the slow side has the low quantiles.
-        runtimes = np.array([self.at(-place) for place in _PLACES]).T[rows]
-        return Distribution.all_from_quantiles(_LEVELS, log2_units[:, None] - runtimes)
+        runtimes = np.array([self.at(-place) for place in HEAVY_PLACES]).T[rows]
+        return Distribution.all_from_quantiles(HEAVY_LEVELS, log2_units[:, None] - runtimes)
 
     @property
     def log2_runtime(self) -> Floats:

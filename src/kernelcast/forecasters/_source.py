@@ -6,15 +6,16 @@ has measured, and corrects them by their errors in this run so far.
 
 Outcomes are classes of log2 speedup against the anchor, with a tie band in the middle; a forecast
 spreads each class as the training data does. The trees say how far a kernel is from what is usual
-where it comes from. What is usual there is learnt from measurements (`_experience.py`). Before any
-measurement, trees of their own say in which order the kernels of a pool come (`_pool.py`).
+where it comes from. What is usual there is learnt from measurements (`_experience.py`). The texts
+that the run has measured are a second opinion (`_second_opinion.py`). Before any measurement, trees
+of their own say in which order the kernels of a pool come (`_pool.py`).
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
@@ -31,8 +32,14 @@ from kernelcast.distribution import Distribution
 from kernelcast.errors import SetupError
 from kernelcast.forecasters._boosted import plain_trees
 from kernelcast.forecasters._experience import Experience, Signs
-from kernelcast.forecasters._features import SearchHistory, SourceFeatures, candidate_digest
+from kernelcast.forecasters._features import (
+    SearchHistory,
+    SourceFeatures,
+    candidate_digest,
+    digest,
+)
 from kernelcast.forecasters._pool import Pool
+from kernelcast.forecasters._second_opinion import SecondOpinion
 from kernelcast.types import (
     FailureKind,
     Forecast,
@@ -302,6 +309,7 @@ class SourceForecaster:
         self._experience = experience or self._model.experience()
         self._failures = self._experience.new_run()
         self._history = SearchHistory()
+        self._texts = SecondOpinion()
         self._unread: list[Observation] = []
         self._asked: Query | None = None  # the last question, which knows the problem
 
@@ -351,7 +359,9 @@ class SourceForecaster:
             moves = np.where(familiar, (1.0 - doubt) * whole, np.maximum(near, 0.0))
         usual = self._experience.class_shares(len(self._history.measured))
         classes = classes * (1.0 - doubt[:, None]) + doubt[:, None] * usual
-        densities = map(Distribution.shift, map(self._model.density, classes), moves.tolist())
+        densities = self._with_texts(
+            queries, map(Distribution.shift, map(self._model.density, classes), moves.tolist())
+        )
         failures = self._experience.p_failure(
             rows,
             self._model.failure_scores(rows),
@@ -378,6 +388,22 @@ class SourceForecaster:
             )
         ]
 
+    def _with_texts(
+        self, queries: Sequence[Query], forecasts: Iterable[Distribution]
+    ) -> list[Distribution]:
+        """Blend forecasts against anchors with what the measured texts say."""
+        against_reference = [
+            forecast.shift(query.anchor_log2_speedup)
+            for query, forecast in zip(queries, forecasts, strict=True)
+        ]
+        texts = [candidate_digest(query).terms for query in queries]
+        return [
+            forecast.shift(-query.anchor_log2_speedup)
+            for query, forecast in zip(
+                queries, self._texts.blended(texts, against_reference), strict=True
+            )
+        ]
+
     def _causes(self, query: Query, *, is_no_kernel: bool) -> Mapping[FailureKind, float]:
         """Share of each cause in P(failure): a text that nothing takes does not compile."""
         # Evidence of a module may be that of the C++ in it alone.
@@ -394,8 +420,11 @@ class SourceForecaster:
         """Compare a measurement with the forecast it would have had, then remember it."""
         problem = query.problem
         if not self._history.measured and observation.kernel.source != problem.seed_source:
-            self._history.begin(as_kernel(problem.seed_source, problem.language), problem.entry)
-        best = self._history.best
+            seed = as_kernel(problem.seed_source, problem.language)
+            self._history.begin(seed, problem.entry)
+            self._texts.learn(digest(seed.source, seed.language, problem.entry).terms, 0.0)
+        best, log2_speedup = self._history.best, observation.measurement.log2_speedup
+        foreseen = None
         if best is not None and observation.kernel.id not in self._history.by_id:
             asked = query.model_copy(
                 update={
@@ -406,7 +435,6 @@ class SourceForecaster:
                 }
             )
             row = self._model.features.matrix([asked], self._history)
-            log2_speedup = observation.measurement.log2_speedup
             self._experience.add_failure(
                 row,
                 float(self._model.failure_scores(row)[0]),
@@ -418,15 +446,22 @@ class SourceForecaster:
                 change = log2_speedup - best.log2_speedup
                 place = int(np.searchsorted(CLASS_EDGES, change, "right"))
                 scores = self._model.class_scores(row)
+                opinions = self._opinions(row, scores)
+                (classes,) = self._experience.blended(opinions)
+                foreseen = self._model.density(classes).shift(best.log2_speedup)
                 self._experience.add_outcome(
                     row,
                     self._group_scores(scores),
                     int(GROUP_OF_CLASS[place]),
                     place,
                     len(self._history.measured),
-                    self._opinions(row, scores)[:, 0, place],
+                    opinions[:, 0, place],
                 )
         self._history.add(observation, problem.entry)
+        if log2_speedup is not None:
+            kernel = observation.kernel
+            text = digest(kernel.source, kernel.language, problem.entry).terms
+            self._texts.learn(text, log2_speedup, foreseen)
 
     def _opinions(self, rows: Floats, scores: Floats) -> Floats:
         """Class probabilities by the trees alone, and those whose groups the experience states."""
