@@ -1,8 +1,10 @@
 """Whole searches of OpenEvolve and ShinkaEvolve on recorded answers, with and without a gate.
 
-Their own controllers run, with a loopback server for the model. It answers with kernels of the pool
-(`_evolve_pool`), each once, in an order that the seed draws; the evaluator, the user's, looks the
-speedup up. So both arms of a seed see the same kernels in the same order.
+Their own controllers run, with a loopback server for the model. It answers with kernels of a pool
+(`_evolve_pool`), each once; the evaluator, the user's, looks the speedup up. So all searches of a
+seed see the same kernels. Their order is either drawn by the seed, whatever the model is asked, or
+follows the parents that the system chooses: of a few kernels that are drawn, the model answers the
+one that shares most lines with the parent that it was shown.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -67,17 +70,67 @@ class End:
     """The most candidates in a row that were not measured."""
 
 
+PROBLEMS = ("softmax", "layernorm", "matmul")
+"""The first is judged. `TextProcess` was chosen on the others; so was what a gate measures."""
+ORDERS = ("drawn", "like the parent")
 JUDGED = range(10, 20)
-"""Orders of answers that are judged; `Gate.least_chance` was chosen on the ten before."""
-ANSWERS = 140  # of one search
+"""Seeds that are judged; `Gate.least_chance` was chosen on the ten before."""
+_ANSWERS = 140  # of one search
+_DRAWN = 12  # of which the model answers the one that is most like the parent
+_PROGRAM = re.compile(r"// EVOLVE-BLOCK-START\n(.*?)\n// EVOLVE-BLOCK-END", re.DOTALL)
 
 
-def search(system: str, seed: int, *, is_gated: bool) -> End:
+@dataclass
+class Answers:
+    """What the model answers in one search that begins with the seed kernel."""
+
+    seed: int
+    seed_source: str
+    kernels: Sequence[Answer]
+    follow_parents: bool = False
+    given: list[Answer] = field(default_factory=list)
+    """What it has answered, in order."""
+
+    @classmethod
+    def of(cls, problem: str, seed: int, order: str) -> Answers:
+        """Draw the answers of one search."""
+        kernels = random.Random(seed).sample(pool(problem), _ANSWERS)
+        return cls(seed, seed_source(problem), kernels, order == ORDERS[1])
+
+    def replier(self) -> Callable[[dict[str, Any]], Reply]:
+        """Return what answers a request: the next kernel, or the embedding of any."""
+        left = list(self.kernels)
+        draw = random.Random(self.seed)
+
+        def reply(request: dict[str, Any]) -> Reply:
+            if "messages" not in request:
+                return _embedding(str(request["input"]))
+            answer = left[0]
+            if self.follow_parents:
+                parent = _lines(_PROGRAM.findall(request["messages"][-1]["content"])[-1])
+                some = draw.sample(left, min(_DRAWN, len(left)))
+                answer = max(some, key=lambda one: _shared(parent, _lines(one.source)))
+            left.remove(answer)
+            self.given.append(answer)
+            return Reply(f"```cpp\n{_marked(answer.source)}```")
+
+        return reply
+
+
+def _lines(source: str) -> set[str]:
+    return {line.strip() for line in source.splitlines()}
+
+
+def _shared(one: set[str], other: set[str]) -> float:
+    return len(one & other) / len(one | other)
+
+
+def search(system: str, problem: str, order: str, seed: int, *, is_gated: bool) -> End:
     """Run one search, in a folder that is removed afterwards."""
     run = {"openevolve": run_openevolve, "shinka": run_shinka}[system]
     gate = {"language": "cpp", "seed": seed} if is_gated else None
     with tempfile.TemporaryDirectory() as folder:
-        return run(drawn(seed, ANSWERS), seed, Path(folder), gate)
+        return run(Answers.of(problem, seed, order), Path(folder), gate)
 
 
 def summary(ends: Sequence[tuple[End, End]]) -> dict[str, Any]:
@@ -93,17 +146,11 @@ def summary(ends: Sequence[tuple[End, End]]) -> dict[str, Any]:
     }
 
 
-def drawn(seed: int, count: int) -> list[Answer]:
-    """The answers of one search, in order."""
-    return random.Random(seed).sample(pool(), count)
-
-
-def run_openevolve(answers: Sequence[Answer], seed: int, folder: Path, gate: Options | None) -> End:
+def run_openevolve(answers: Answers, folder: Path, gate: Options | None) -> End:
     """Search with OpenEvolve, in a folder of its own.
 
     Args:
-        answers: What the model answers, in order.
-        seed: Seed of the search.
+        answers: What the model answers.
         folder: Where everything is written.
         gate: Options of the gate; None to measure everything.
     """
@@ -120,11 +167,11 @@ def run_openevolve(answers: Sequence[Answer], seed: int, folder: Path, gate: Opt
 
     evaluator = _prepare(answers, folder)
     chosen = evaluator if gate is None else gated(evaluator, **gate)
-    with ScriptedServer(_replier(answers)) as server:
+    with ScriptedServer(answers.replier()) as server:
         model = LLMModelConfig(name="recorded", api_base=server.base_url, api_key="none")
         config = Config(
             log_level="CRITICAL",
-            random_seed=seed,
+            random_seed=answers.seed,
             language="cpp",
             diff_based_evolution=False,
             max_code_length=1_000_000,
@@ -136,14 +183,14 @@ def run_openevolve(answers: Sequence[Answer], seed: int, folder: Path, gate: Opt
             str(folder / "initial.cpp"),
             str(chosen),
             config,
-            iterations=len(answers),
+            iterations=len(answers.kernels),
             output_dir=str(folder / "output"),
             cleanup=False,
         )
     return _end(answers, folder)
 
 
-def run_shinka(answers: Sequence[Answer], seed: int, folder: Path, gate: Options | None) -> End:
+def run_shinka(answers: Answers, folder: Path, gate: Options | None) -> End:
     """Search with ShinkaEvolve; the arguments are those of `run_openevolve`."""
     import numpy as np
     from shinka.core import EvolutionConfig, ShinkaEvolveRunner
@@ -152,13 +199,13 @@ def run_shinka(answers: Sequence[Answer], seed: int, folder: Path, gate: Options
 
     from kernelcast.integrations.shinka import gate_runner
 
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 - what Shinka draws from
+    random.seed(answers.seed)
+    np.random.seed(answers.seed)  # noqa: NPY002 - what Shinka draws from
     evaluator = _prepare(answers, folder)
-    with ScriptedServer(_replier(answers)) as server:
+    with ScriptedServer(answers.replier()) as server:
         runner = ShinkaEvolveRunner(
             EvolutionConfig(
-                num_generations=len(answers) + 1,
+                num_generations=len(answers.kernels) + 1,
                 language="cpp",
                 llm_models=[f"local/recorded@{server.base_url}"],
                 llm_dynamic_selection=None,
@@ -184,12 +231,12 @@ def run_shinka(answers: Sequence[Answer], seed: int, folder: Path, gate: Options
     return _end(answers, folder)
 
 
-def _prepare(answers: Sequence[Answer], folder: Path) -> Path:
+def _prepare(answers: Answers, folder: Path) -> Path:
     """Write the initial program, the evaluator and its table; return the evaluator."""
-    speedups = {answer.source.strip(): answer.speedup for answer in answers}
-    speedups[seed_source().strip()] = 1.0
+    speedups = {answer.source.strip(): answer.speedup for answer in answers.kernels}
+    speedups[answers.seed_source.strip()] = 1.0
     (folder / "speedups.json").write_text(json.dumps(speedups))
-    (folder / "initial.cpp").write_text(_marked(seed_source()))
+    (folder / "initial.cpp").write_text(_marked(answers.seed_source))
     evaluator = folder / "evaluator.py"
     evaluator.write_text(_EVALUATOR)
     return evaluator
@@ -197,18 +244,6 @@ def _prepare(answers: Sequence[Answer], folder: Path) -> Path:
 
 def _marked(source: str) -> str:
     return f"// EVOLVE-BLOCK-START\n{source}\n// EVOLVE-BLOCK-END\n"
-
-
-def _replier(answers: Sequence[Answer]) -> Callable[[dict[str, Any]], Reply]:
-    """Return what answers a request: the next kernel, or the embedding of any."""
-    left = iter(answers)
-
-    def reply(request: dict[str, Any]) -> Reply:
-        if "messages" not in request:
-            return _embedding(str(request["input"]))
-        return Reply(f"```cpp\n{_marked(next(left).source)}```")
-
-    return reply
 
 
 def _embedding(text: str) -> Reply:
@@ -220,18 +255,20 @@ def _embedding(text: str) -> Reply:
     return Reply(body=json.dumps(body))
 
 
-def _end(answers: Sequence[Answer], folder: Path) -> End:
+def _end(answers: Answers, folder: Path) -> End:
     lines = (folder / "measured.jsonl").read_text().splitlines()
-    order = {answer.source.strip(): place for place, answer in enumerate(answers)}
+    kernels = answers.given
+    order = {answer.source.strip(): place for place, answer in enumerate(kernels)}
     first, *texts = map(json.loads, lines)
-    assert first == seed_source().strip(), "the initial program is measured first"
+    assert first == answers.seed_source.strip(), "the initial program is measured first"
+    assert len(kernels) == len(answers.kernels), "the model was asked for all of its answers"
     places = [order[text] for text in texts]
     assert len(set(places)) == len(places), "nothing is measured twice"
-    ends = [-1, *sorted(places), len(answers)]
+    ends = [-1, *sorted(places), len(kernels)]
     return End(
-        candidates=len(answers),
+        candidates=len(kernels),
         measured=len(places),
-        best=max([1.0, *(answers[place].speedup or 0.0 for place in places)]),
-        best_of_all=max([1.0, *(answer.speedup or 0.0 for answer in answers)]),
+        best=max([1.0, *(kernels[place].speedup or 0.0 for place in places)]),
+        best_of_all=max([1.0, *(answer.speedup or 0.0 for answer in kernels)]),
         longest_gap=max(after - before - 1 for before, after in pairwise(ends)),
     )

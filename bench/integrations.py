@@ -6,10 +6,11 @@ known) and sparse (300 random configurations on each other GPU), for 50 measurem
 strategies that come with the packages. The spaces are those of each problem that several GPUs
 measured, on its first two GPUs by name. A score is best possible time / best found time.
 
-Writing. Whole searches of OpenEvolve and ShinkaEvolve on a C++ problem, with recorded answers of a
-model and recorded times, with and without the gate. `saved` is the share of measurements that the
-gate saves, `loss` what the best kernel is slower by, `gap` the most candidates in a row without a
-measurement, `stalls` the searches in which that is above 20.
+Writing. Whole searches of OpenEvolve and ShinkaEvolve on C++ problems, with recorded answers of a
+model and recorded times, with and without the gate. The answers come in a drawn order, or each is
+like the parent that the system chose. `saved` is the share of measurements that the gate saves,
+`loss` what the best kernel is slower by, `gap` the most candidates in a row without a measurement,
+`stalls` the searches in which that is 20 or more.
 
 Filtering. Helion's surrogate picks configurations from recorded populations, by its own random
 forest and by kernelcast.
@@ -30,7 +31,9 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -169,43 +172,43 @@ def tuning(spaces: Sequence[Space], seeds: int, jobs: int, work: Path | None) ->
     }
 
 
-def writing(seeds: Sequence[int], work: Path | None) -> dict[str, Any]:
-    """Searches of OpenEvolve and ShinkaEvolve, with and without the gate.
+def writing(
+    problems: Sequence[str], seeds: Sequence[int], jobs: int, work: Path | None
+) -> dict[str, Any]:
+    """Searches of OpenEvolve and ShinkaEvolve by problem and order, with and without the gate.
 
     ShinkaEvolve pins another httpx, so `KERNELCAST_SHINKA` names the Python that has it.
     """
-    done = {(e["system"], e["seed"], e["is_gated"]): e["end"] for e in _kept(work) if "system" in e}
     pythons = {"openevolve": sys.executable, "shinka": os.environ.get("KERNELCAST_SHINKA", "")}
-    systems: dict[str, Any] = {}
-    for system, python in pythons.items():
-        if not python:
-            cannot_run("set KERNELCAST_SHINKA to a Python with shinka-evolve and kernelcast")
-        pairs = []
-        for seed in seeds:
-            for is_gated in (True, False):
-                key = (system, seed, is_gated)
-                if key not in done:
-                    done[key] = _searched(python, system, seed, is_gated=is_gated)
-                    _keep(
-                        work,
-                        {"system": system, "seed": seed, "is_gated": is_gated, "end": done[key]},
-                    )
-            pairs.append(
-                (
-                    _by_evolve.End(**done[system, seed, True]),
-                    _by_evolve.End(**done[system, seed, False]),
-                )
-            )
-        systems[system] = _by_evolve.summary(pairs)
-    gaps = [gap for system in systems.values() for gap in system["gap"]]
-    return {**systems, "stalls": sum(gap >= _LONGEST_GAP for gap in gaps)}
+    if not all(pythons.values()):
+        cannot_run("set KERNELCAST_SHINKA to a Python with shinka-evolve and kernelcast")
+    done = {tuple(e["search"]): _by_evolve.End(**e["end"]) for e in _kept(work) if "search" in e}
+    arms = [*product(pythons, problems, _by_evolve.ORDERS)]
+    wanted = [
+        (*arm, seed, is_gated) for arm in arms for seed in seeds for is_gated in (True, False)
+    ]
+
+    def search(key: tuple[str, str, str, int, bool]) -> None:
+        done[key] = _searched(pythons[key[0]], key)
+        _keep(work, {"search": key, "end": asdict(done[key])})
+
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(search, [key for key in wanted if key not in done]))
+    result: dict[str, Any] = {system: {problem: {} for problem in problems} for system in pythons}
+    for arm in arms:
+        system, problem, order = arm
+        pairs = [(done[*arm, seed, True], done[*arm, seed, False]) for seed in seeds]
+        result[system][problem][order] = _by_evolve.summary(pairs)
+    stalls = sum(done[key].longest_gap >= _LONGEST_GAP for key in wanted)
+    return {**result, "stalls": stalls}
 
 
-def _searched(python: str, system: str, seed: int, *, is_gated: bool) -> dict[str, Any]:
+def _searched(python: str, key: tuple[str, str, str, int, bool]) -> _by_evolve.End:
     """One search in a process of its own: both systems leave threads and settings behind."""
+    *arguments, is_gated = key
     code = (
         "import dataclasses, json, _by_evolve\n"
-        f"end = _by_evolve.search({system!r}, {seed}, is_gated={is_gated})\n"
+        f"end = _by_evolve.search(*{arguments!r}, is_gated={is_gated})\n"
         "print(json.dumps(dataclasses.asdict(end)))"
     )
     here = Path(__file__).parent
@@ -216,9 +219,8 @@ def _searched(python: str, system: str, seed: int, *, is_gated: bool) -> dict[st
         text=True,
     )
     if searched.returncode:
-        cannot_run(f"the search of {system} ended:\n{searched.stderr[-2000:]}")
-    end: dict[str, Any] = json.loads(searched.stdout.splitlines()[-1])
-    return end
+        cannot_run(f"the search of {key} ended:\n{searched.stderr[-2000:]}")
+    return _by_evolve.End(**json.loads(searched.stdout.splitlines()[-1]))
 
 
 def _kept(work: Path | None) -> list[dict[str, Any]]:
@@ -246,7 +248,9 @@ def main() -> None:
         spaces = chosen_spaces(quick=options.quick)
         result |= tuning(spaces, seeds, options.jobs, options.work)
     if "writing" in parts:
-        result |= writing(_by_evolve.JUDGED[: 1 if options.quick else None], options.work)
+        problems = _by_evolve.PROBLEMS[: 1 if options.quick else None]
+        judged = _by_evolve.JUDGED[: 1 if options.quick else None]
+        result |= writing(problems, judged, options.jobs, options.work)
     if "filtering" in parts:
         import _by_helion
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from tests import postgres
 from tests.model_server import real_model, real_model_is_installed
 
-pytest_plugins = ["tests.gate"]
+pytest_plugins = ["tests.hooks"]
 
 # A console keeps the width that COLUMNS states when it is made: here, before a test sets COLUMNS.
 os.environ.pop("COLUMNS", None)

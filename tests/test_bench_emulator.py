@@ -10,7 +10,7 @@ import pytest
 
 from tests.backends.gpu_problems import need_nvcc
 from tests.emulator.test_model import WORK
-from tests.gate import DATA, gate_runs
+from tests.hooks import DATA, gate_runs
 
 pytest.importorskip("pyarrow", reason="needs the extra: pip install 'kernelcast[data]'")
 

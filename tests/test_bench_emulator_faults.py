@@ -13,7 +13,7 @@ from emulator_faults import Outcome
 from kernelcast.backends._emulation import WORDS
 from kernelcast.types import Failure, FailureKind
 from tests.backends.gpu_problems import need_nvcc, need_triton
-from tests.gate import gate_runs
+from tests.hooks import gate_runs
 
 
 def test_there_are_40_different_faults_of_all_kinds() -> None:

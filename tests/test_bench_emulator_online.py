@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.gate import DATA
+from tests.hooks import DATA
 
 pytest.importorskip("pyarrow", reason="needs the extra: pip install 'kernelcast[data]'")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.backends.gpu_problems import KERNELS, need_nvcc
-from tests.gate import DATA
+from tests.hooks import DATA
 
 pytest.importorskip("pyarrow", reason="needs the extra: pip install 'kernelcast[data]'")
 

@@ -17,7 +17,7 @@ from kernelcast import dataset
 from kernelcast.canonical import kernel_id
 from kernelcast.errors import SetupError
 from kernelcast.types import FailureKind
-from tests.gate import DATA
+from tests.hooks import DATA
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra: pip install 'kernelcast[data]'")
 pq = importlib.import_module("pyarrow.parquet")

@@ -28,7 +28,7 @@ from kernelcast.cli.demo import (
 )
 from kernelcast.dataset.recorded_space import recorded_space
 from kernelcast.report.terminal import Terminal
-from tests.gate import DATA
+from tests.hooks import DATA
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = files("kernelcast.dataset") / "recorded"

@@ -29,7 +29,7 @@ from kernelcast.events import Measured
 from kernelcast.store import Store
 from kernelcast.testing import example_history
 from kernelcast.types import FailureKind
-from tests.gate import DATA
+from tests.hooks import DATA
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra: pip install 'kernelcast[data]'")
 pq = importlib.import_module("pyarrow.parquet")

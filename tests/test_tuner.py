@@ -386,7 +386,7 @@ def test_what_cannot_be_is_named() -> None:
         tuner.report(SPACE[0])
     with pytest.raises(SetupError, match="either a time"):
         tuner.report(SPACE[0], seconds=1.0, failed=True)
-    with pytest.raises(SetupError, match="report a positive number"):
+    with pytest.raises(SetupError, match="must be a positive number"):
         tuner.report(SPACE[0], seconds=0.0)
     with pytest.raises(SetupError, match="the space has no configuration"):
         tuner.report({"block": 3}, seconds=1.0)

@@ -7,6 +7,7 @@ fails is not an exception: it is a `Measurement` with a failure.
 from __future__ import annotations
 
 import importlib
+import math
 from types import ModuleType
 
 
@@ -52,6 +53,13 @@ class Overtaken(StoreError):
 
 class StaleLease(StoreError):
     """A result came under a lease that is not the current one; it was refused."""
+
+
+def require_positive(**values: float | None) -> None:
+    """Raise a `SetupError` that names the value which is not a positive number; None is none."""
+    for name, value in values.items():
+        if value is not None and not 0.0 < value < math.inf:
+            raise SetupError(f"{name} is {value}: it must be a positive number")
 
 
 def import_extra(module: str, extra: str) -> ModuleType:

@@ -24,7 +24,7 @@ from typing import TypeVar
 from kernelcast import plugins
 from kernelcast.canonical import as_kernel
 from kernelcast.devices import detect_cpu, named
-from kernelcast.errors import Overtaken, SetupError, StoreError
+from kernelcast.errors import Overtaken, SetupError, StoreError, require_positive
 from kernelcast.events import Asked, ComponentSpec, Event, GateStarted, Told
 from kernelcast.forecasters.trees import TreesForecaster
 from kernelcast.protocols import Forecaster, Policy
@@ -48,7 +48,7 @@ from kernelcast.types import (
 
 _PREFIX = "gate-"
 _MOST_AUDITS = 2000  # that a policy sees
-_LONGEST_GAP = 19  # kernels in a row that are not measured
+_LONGEST_GAP = 15  # kernels in a row that are not measured
 _TRIES = 100  # to write before other processes do
 _T = TypeVar("_T")
 
@@ -198,9 +198,7 @@ class Gate:
         """
         if (seconds, speedup, failure).count(None) != 2:
             raise SetupError("tell one of these: seconds=..., speedup=... or failure=...")
-        for name, value in (("seconds", seconds), ("speedup", speedup)):
-            if value is not None and not 0.0 < value < math.inf:
-                raise SetupError(f"{name} is {value}: tell a positive number, or a failure")
+        require_positive(seconds=seconds, speedup=speedup)
         kernel = as_kernel(source, self._language)
         told = Told(
             kernel_id=kernel.id,

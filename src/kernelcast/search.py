@@ -23,7 +23,7 @@ from typing import Any
 
 from kernelcast import events
 from kernelcast.canonical import as_kernel
-from kernelcast.errors import SetupError
+from kernelcast.errors import SetupError, require_positive
 from kernelcast.events import Event, RunSpec
 from kernelcast.journal import Journal
 from kernelcast.measuring import Measuring
@@ -296,8 +296,7 @@ class Search:
     ) -> Measurement:
         log2_speedup, reference_s = None, math.nan
         if seconds is not None:
-            if not 0.0 < seconds < math.inf:
-                raise SetupError(f"seconds is {seconds}: tell a positive number, or a failure")
+            require_positive(seconds=seconds)
             elsewhere = self.state.elsewhere.get(job.device)
             is_here = job.device == self.parts.farm.device.id
             reference = self.state.reference if is_here else elsewhere and elsewhere.reference

@@ -60,6 +60,7 @@ CONFIDENCE_BUCKETS = 10
 _MOST_ATTEMPTS = 8  # kept per kernel
 _HISTORY = 12  # attempts of a lineage that a proposer sees
 _MOST_AUDITS = 400
+_FASTEST = 32  # kernels of a gate
 _MOST_SENT_BACK = 16
 _LONGEST_COMPLAINT = 2_000
 _LONGEST_OUTCOME = 160
@@ -254,15 +255,27 @@ class Gating(BaseModel):
     told: int = 0
     failed: int = 0
     cost_s: float = 0.0
-    best: Told | None = None
+    fastest: dict[str, Told] = {}
+    """A few kernels by id, so that another is the best if the best is told again as slower."""
 
     def tell(self, event: Told) -> None:
         """Count what was told, and keep the fastest."""
         self.told += 1
         self.failed += event.failure is not None
         self.cost_s += event.cost_s
-        if event.rate is not None and (self.best is None or event.rate > (self.best.rate or 0.0)):
-            self.best = event
+        self.fastest.pop(event.kernel_id, None)
+        if event.rate is not None:
+            self.fastest[event.kernel_id] = event
+        if len(self.fastest) > _FASTEST:
+            del self.fastest[min(self.fastest, key=self._rate)]
+
+    @property
+    def best(self) -> Told | None:
+        """The fastest kernel; None before any."""
+        return self.fastest[max(self.fastest, key=self._rate)] if self.fastest else None
+
+    def _rate(self, kernel_id: str) -> float:
+        return self.fastest[kernel_id].rate or 0.0
 
 
 class State(BaseModel):

@@ -26,7 +26,7 @@ import numpy as np
 from kernelcast.canonical import canonical_parameters
 from kernelcast.devices import same_vendor
 from kernelcast.distribution import Distribution
-from kernelcast.errors import SetupError
+from kernelcast.errors import SetupError, require_positive
 from kernelcast.events import EVENT, Reported, Suggested
 from kernelcast.forecasters._reasons import ranks_of, reasons
 from kernelcast.forecasters.space import Predictions, Sibling, SpaceForecaster
@@ -228,9 +228,7 @@ class Tuner:
         configuration = trial.configuration if isinstance(trial, Trial) else trial
         if failed == (seconds is not None):
             raise SetupError("report either a time (seconds=...) or a failure (failed=True)")
-        for name, value in (("seconds", seconds), ("cost_s", cost_s)):
-            if value is not None and not 0.0 < value < math.inf:
-                raise SetupError(f"{name} is {value}: report a positive number")
+        require_positive(seconds=seconds, cost_s=cost_s)
         event = Reported(configuration=self._key(configuration), seconds=seconds, cost_s=cost_s)
         self._note([event])
         self._take(event)

@@ -14,7 +14,7 @@ from kernelcast.backends._toolchain import find_cuda_tool, triton_tools
 from kernelcast.canonical import kernel_id
 from kernelcast.devices import catalogue
 from kernelcast.types import Argument, Case, Device, Fill, Kernel, Language, Problem, Tolerance
-from tests.gate import gate_runs
+from tests.hooks import gate_runs
 
 KERNELS = Path(__file__).with_name("kernels")
 CUDA_KERNELS = sorted(path.stem for path in KERNELS.glob("*.cu"))

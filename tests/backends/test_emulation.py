@@ -14,7 +14,7 @@ from kernelcast.errors import SetupError
 from kernelcast.problems import bundled_problems, load_problem
 from kernelcast.types import FailureKind, Problem
 from tests.backends.gpu_problems import edited, gpu_kernel, gpu_problem, need_nvcc
-from tests.gate import gate_runs
+from tests.hooks import gate_runs
 
 RIGHT = ("half_matmul", "histogram", "layernorm", "matmul", "softmax", "spill", "transpose")
 CRASH, WRONG = FailureKind.CRASH, FailureKind.WRONG_RESULT

@@ -36,7 +36,7 @@ from kernelcast.types import (
 from tests.backends.conftest import make_problem
 from tests.backends.dtype_problems import sum_problem
 from tests.backends.gpu_problems import KERNELS, edited, gpu_problem
-from tests.gate import gate_runs
+from tests.hooks import gate_runs
 
 pytestmark = pytest.mark.measures
 

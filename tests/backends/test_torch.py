@@ -34,7 +34,7 @@ from kernelcast.types import (
     Problem,
     Tolerance,
 )
-from tests.gate import gate_runs
+from tests.hooks import gate_runs
 
 from .gpu_problems import need_gpu
 

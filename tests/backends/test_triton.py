@@ -30,7 +30,7 @@ from tests.backends.gpu_problems import (
     source_of,
     usage_line,
 )
-from tests.gate import gate_runs
+from tests.hooks import gate_runs
 
 AMD_TARGETS = ("gfx90a", "gfx942")
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kernelcast.canonical import kernel_id
 from kernelcast.forecasters._features import (
+    Digest,
     SearchHistory,
     SourceFeatures,
     choose_vocabulary,
@@ -216,3 +217,24 @@ def test_words_are_those_of_the_language_and_its_libraries() -> None:
     assert not any("faster" in word for word in other.words)
     assert (one.names, one.skeleton) == (other.names, other.skeleton)
     np.testing.assert_array_equal(one.pair_counts, other.pair_counts)
+
+
+def test_terms_are_what_differs_between_two_texts_and_not_what_their_authors_call_it() -> None:
+    def terms(block: int, *, name: str = "BLOCK") -> dict[int, float]:
+        source = f"#define {name} {block}\nvoid run(float *x) {{ x[{name}] = {name} + 8; }}\n"
+        return dict(zip(*digest(source, "cpp", "run").terms, strict=True))
+
+    assert terms(8) == terms(8, name="WIDTH")
+    small, large = terms(8), terms(16)
+    assert sum(small.values()) == sum(large.values())
+    assert len(small.items() - large.items()) == len(large.items() - small.items()) == 1
+
+
+def test_a_digest_that_was_kept_is_the_one_that_was_made() -> None:
+    read = digest(TRITON, "triton", "run")
+    kept = Digest.decode(read.encode())
+    assert (kept.words, kept.names, kept.skeleton) == (read.words, read.names, read.skeleton)
+    for name in ("scalars", "word_counts", "pair_counts"):
+        np.testing.assert_array_equal(getattr(kept, name), getattr(read, name))
+    np.testing.assert_array_equal(kept.terms.hashes, read.terms.hashes)
+    np.testing.assert_array_equal(kept.terms.counts, read.terms.counts)

@@ -15,7 +15,7 @@ pytest.importorskip(
     "shinka", reason="needs an environment of its own, with shinka-evolve: it pins what it needs"
 )
 
-from _by_evolve import run_shinka
+from _by_evolve import Answers, run_shinka
 from _evolve_pool import Answer
 from kernelcast import Gate, SetupError
 from kernelcast.integrations.shinka import gate_runner
@@ -41,7 +41,9 @@ def without_marks(code: str) -> str:
 @pytest.mark.filterwarnings("default")
 def test_a_search_measures_less_and_archives_only_what_it_measured(tmp_path: Path) -> None:
     given = answers()
-    run_shinka(given, 0, tmp_path, {"language": "cpp", "miss": 0.4, "least_chance": 1.0})
+    run_shinka(
+        Answers(0, SEED, given), tmp_path, {"language": "cpp", "miss": 0.4, "least_chance": 1.0}
+    )
     done = list(map(json.loads, (tmp_path / "measured.jsonl").read_text().splitlines()))
     assert done[0] == SEED
     assert len(set(done)) == len(done) < len(given), "a repeated program, and some were dropped"

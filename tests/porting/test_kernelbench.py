@@ -16,7 +16,7 @@ from kernelcast.porting import Imported, import_kernelbench
 from kernelcast.problems import load_problem
 from kernelcast.structure import nested
 from kernelcast.types import Problem
-from tests.gate import gate_runs
+from tests.hooks import gate_runs
 
 MODULES = Path(__file__).parents[1] / "modules"
 FILES = sorted((MODULES / "problems").glob("*.py"))

@@ -22,7 +22,7 @@ from kernelcast.problems import load_problem
 from kernelcast.search import Search
 from kernelcast.store import Store
 from kernelcast.types import Problem
-from tests.gate import gate_runs
+from tests.hooks import gate_runs
 from tests.model_server import Reply, ScriptedServer
 
 TASKS = Path(__file__).parents[1] / "modules" / "gpumode"

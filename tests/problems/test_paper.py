@@ -26,7 +26,7 @@ from kernelcast.canonical import as_kernel
 from kernelcast.dtypes import dtype_of
 from kernelcast.problems import bundled_problems, load_problem
 from kernelcast.types import Case, Failure, FailureKind, Problem
-from tests.gate import gate_runs
+from tests.hooks import gate_runs
 
 torch: Any = pytest.importorskip(
     "torch", reason="PyTorch is not installed: pip install 'kernelcast[torch]'"

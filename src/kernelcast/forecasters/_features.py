@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,46 +45,63 @@ _LANGUAGES = ("triton", "python", "cuda", "hip", "opencl", "cpp")
 _NUMBERED = re.compile(r"(?:func|[MTfmgPvuapC])\d+")  # the author's names in canonical source
 
 
+class Terms(NamedTuple):
+    """All tokens of a text as rising hashes, with how often each occurs.
+
+    The definition of a macro is one token.
+    """
+
+    hashes: NDArray[np.uint32]
+    counts: Counts
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Terms:
+        """Count texts of tokens."""
+        counted = Counter(zlib.crc32(text.encode()) for text in texts)
+        ordered = sorted(counted)
+        counts = [counted[term] for term in ordered]
+        return cls(np.array(ordered, np.uint32), np.array(counts, np.float32))
+
+
 @dataclass(frozen=True, eq=False)
 class Digest:
     """Counts, sizes and a hash of one canonical source.
 
-    `terms` are all tokens, a macro's definition as one; `words` are those of the language and its
-    libraries; `names` counts uses of the author's names. `skeleton` is equal for sources that
-    differ in constants only.
+    `words` are those of the language and its libraries; `names` counts uses of the author's names.
+    `skeleton` is equal for sources that differ in constants only.
     """
 
-    terms: Counter[str]
     words: Counter[str]
     names: int
     scalars: Floats
     word_counts: Counts
     pair_counts: Counts
+    terms: Terms
     skeleton: int
 
     def encode(self) -> bytes:
         """Return the digest as bytes, which `decode` reads."""
-        plain = json.dumps([self.terms, self.words, self.names, self.skeleton, self.scalars.size])
-        arrays = (self.scalars, self.word_counts, self.pair_counts)
+        plain = json.dumps([self.words, self.names, self.skeleton, self.scalars.size])
+        arrays = (self.scalars, self.word_counts, self.pair_counts, *self.terms)
         return b"\n".join((plain.encode(), b"".join(array.tobytes() for array in arrays)))
 
     @classmethod
     def decode(cls, data: bytes) -> Digest:
         """Read what `encode` returned."""
         plain, _, arrays = data.partition(b"\n")
-        terms, words, names, skeleton, size = json.loads(plain)
-        counts = np.frombuffer(arrays, np.float32, offset=8 * size)
-        terms, words = (
-            Counter({sys.intern(word): count for word, count in counted.items()})
-            for counted in (terms, words)
+        words, names, skeleton, size = json.loads(plain)
+        scalars = np.frombuffer(arrays, np.float64, size)
+        counts = np.frombuffer(arrays, np.float32, _WORD_SLOTS + _PAIR_SLOTS, scalars.nbytes)
+        hashes, term_counts = np.split(
+            np.frombuffer(arrays, np.uint32, offset=scalars.nbytes + counts.nbytes), 2
         )
         return cls(
-            terms,
-            words,
+            Counter({sys.intern(word): count for word, count in words.items()}),
             names,
-            np.frombuffer(arrays, np.float64, size),
+            scalars,
             counts[:_WORD_SLOTS],
             counts[_WORD_SLOTS:],
+            Terms(hashes, term_counts.view(np.float32)),
             skeleton,
         )
 
@@ -117,12 +135,12 @@ def digest(source: str, language: str, entry: str | None = None) -> Digest:
     faulty = Counter(fault.kind for fault in faults(source, language, entry))
     scalars = np.array(list(_scalars(lexed, words, own, language, faulty).values()))
     return Digest(
-        Counter(map(plain, whole)),
         words,
         named.total() - words.total(),
         scalars if lexed else np.full(scalars.size, np.nan),
         _hashed(Counter(texts), _WORD_SLOTS),
         _hashed(_joined_pairs(texts), _PAIR_SLOTS),
+        Terms.of(map(plain, whole)),
         zlib.crc32(" ".join(blank).encode()) if lexed else _NO_TEXT,
     )
 

@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 
 from kernelcast.distribution import Distribution
-from kernelcast.forecasters._text_process import FEWEST, Text, TextProcess
+from kernelcast.forecasters._features import Terms
+from kernelcast.forecasters._text_process import FEWEST, TextProcess
 from kernelcast.scoring import crps
 
 _FIRST_ODDS = math.log(0.2 / 0.8)  # log odds of the texts against the trees
@@ -25,15 +26,15 @@ class SecondOpinion:
     def __init__(self) -> None:
         self._process = TextProcess()
         self._odds = _FIRST_ODDS
-        self._unread: list[tuple[Text, float, Distribution | None]] = []
+        self._unread: list[tuple[Terms, float, Distribution | None]] = []
 
-    def learn(self, text: Text, log2_speedup: float, foreseen: Distribution | None = None) -> None:
+    def learn(self, text: Terms, log2_speedup: float, foreseen: Distribution | None = None) -> None:
         """Take in a measurement, and the first opinion's forecast of it; read at the next blend."""
-        if text:
+        if text.hashes.size:
             self._unread.append((text, log2_speedup, foreseen))
 
     def blended(
-        self, texts: Sequence[Text], forecasts: Sequence[Distribution]
+        self, texts: Sequence[Terms], forecasts: Sequence[Distribution]
     ) -> list[Distribution]:
         """Return the forecasts of some texts, blended with what is known of such texts.
 
@@ -46,13 +47,15 @@ class SecondOpinion:
             return list(forecasts)
         share = 1.0 / (1.0 + math.exp(-self._odds))
         return [
-            Distribution.mixture((first, second), (1.0 - share, share)) if text else first
+            Distribution.mixture((first, second), (1.0 - share, share))
+            if text.hashes.size
+            else first
             for text, first, second in zip(
                 texts, forecasts, self._process.forecast(texts), strict=True
             )
         ]
 
-    def _read(self, text: Text, log2_speedup: float, foreseen: Distribution | None) -> None:
+    def _read(self, text: Terms, log2_speedup: float, foreseen: Distribution | None) -> None:
         if foreseen is not None and len(self._process) >= FEWEST:
             (by_texts,) = self._process.forecast([text])
             first, second = crps(foreseen, log2_speedup), crps(by_texts, log2_speedup)

@@ -9,8 +9,8 @@ rough, as kernel times are: one other constant may change the time by a factor.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,8 @@ from scipy.linalg.lapack import dpotri
 from scipy.optimize import minimize
 
 from kernelcast.distribution import Distribution
+from kernelcast.forecasters._features import Terms
 from kernelcast.forecasters._gaussian import HEAVY_LEVELS, HEAVY_PLACES, Floats
-
-Text = Mapping[str, int]
-"""How often each token occurs."""
 
 FEWEST = 4  # measured texts before the process is asked
 _MOST, _KEPT = 384, 288  # measured texts: of so many, so many of the latest are kept
@@ -42,35 +40,35 @@ _AMPLITUDE_WEIGHT, _AMPLITUDE_LOG2 = 4.0, 1.0
 class _Scale:
     """How texts become rows, of which the measured ones have a mean square of 1."""
 
-    columns: Mapping[str, int]
+    columns: NDArray[np.uint32]
     usual: Floats
     spread: Floats
-    varies: NDArray[np.bool_]
     size: float = 1.0
 
     @classmethod
-    def of(cls, texts: Sequence[Text]) -> _Scale:
-        names = {token: None for text in texts for token in text}
-        columns = {token: place for place, token in enumerate(names)}
+    def of(cls, texts: Sequence[Terms]) -> _Scale:
+        columns = np.unique(np.concatenate([text.hashes for text in texts]))
         counts = _counts(texts, columns)
         spread = counts.std(axis=0)
         varies = spread > _JITTER
-        scale = cls(columns, counts.mean(axis=0), spread[varies], varies)
+        scale = cls(columns[varies], counts.mean(axis=0)[varies], spread[varies])
         square = float((scale.rows(texts) ** 2).sum(axis=1).mean())
-        return cls(columns, scale.usual, scale.spread, varies, math.sqrt(square) or 1.0)
+        return replace(scale, size=math.sqrt(square) or 1.0)
 
-    def rows(self, texts: Sequence[Text]) -> Floats:
-        apart = (_counts(texts, self.columns) - self.usual)[:, self.varies] / self.spread
+    def rows(self, texts: Sequence[Terms]) -> Floats:
+        apart = (_counts(texts, self.columns) - self.usual) / self.spread
         return np.asarray(np.clip(apart, -_MOST_DEVIATIONS, _MOST_DEVIATIONS) / self.size)
 
 
-def _counts(texts: Sequence[Text], columns: Mapping[str, int]) -> Floats:
+def _counts(texts: Sequence[Terms], columns: NDArray[np.uint32]) -> Floats:
     """Compressed counts of the tokens that have a column."""
     counts = np.zeros((len(texts), len(columns)))
+    if not columns.size:
+        return counts
     for row, text in zip(counts, texts, strict=True):
-        for token, count in text.items():
-            if (place := columns.get(token)) is not None:
-                row[place] = math.log1p(count)
+        places = np.minimum(np.searchsorted(columns, text.hashes), len(columns) - 1)
+        known = columns[places] == text.hashes
+        row[places[known]] = np.log1p(text.counts[known])
     return counts
 
 
@@ -81,7 +79,7 @@ class TextProcess:
     """
 
     def __init__(self) -> None:
-        self._texts: list[Text] = []
+        self._texts: list[Terms] = []
         self._speedups: list[float] = []
         self._log_hyper: Floats = _PRIOR
         self._next_refresh = FEWEST
@@ -89,7 +87,7 @@ class TextProcess:
     def __len__(self) -> int:
         return len(self._texts)
 
-    def add(self, text: Text, log2_speedup: float) -> None:
+    def add(self, text: Terms, log2_speedup: float) -> None:
         """Learn the speedup of a text."""
         self._texts.append(text)
         self._speedups.append(log2_speedup)
@@ -102,7 +100,7 @@ class TextProcess:
         elif len(self._texts) > FEWEST:
             self._extend(text, log2_speedup)
 
-    def forecast(self, texts: Sequence[Text]) -> list[Distribution]:
+    def forecast(self, texts: Sequence[Terms]) -> list[Distribution]:
         """Return the distribution of each text's log2 speedup.
 
         At least `FEWEST` texts are measured.
@@ -110,7 +108,7 @@ class TextProcess:
         blocks = [texts[at : at + _AT_ONCE] for at in range(0, len(texts), _AT_ONCE)]
         return [density for block in blocks for density in self._forecast(block)]
 
-    def _forecast(self, texts: Sequence[Text]) -> list[Distribution]:
+    def _forecast(self, texts: Sequence[Terms]) -> list[Distribution]:
         rows = self._scale.rows(texts)
         left = self._whiten(self._covariance(rows))
         noise = float(np.exp(self._log_hyper[2]))
@@ -143,7 +141,7 @@ class TextProcess:
         self._factor = cholesky(covariance, lower=True, check_finite=False)
         self._whitened = self._whiten(targets)
 
-    def _extend(self, text: Text, log2_speedup: float) -> None:
+    def _extend(self, text: Terms, log2_speedup: float) -> None:
         """Observe one more text. It costs less than to observe all again."""
         row = self._scale.rows([text])
         left = self._whiten(self._covariance(row)[:, 0])

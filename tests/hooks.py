@@ -112,7 +112,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     unexpected = [reason for reason in sorted(reasons) if not is_expected_skip(reason)]
     if unexpected:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        reporter.section("unexpected skips: install what they need, or list them in tests/gate.py")
+        reporter.section("unexpected skips: install what they need, or list them in tests/hooks.py")
         for reason in unexpected:
             reporter.line(reason)
 
