@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from openevolve.evaluator import Evaluator
 from kernelcast import Gate, SetupError
 from kernelcast.integrations.openevolve import gated, gated_functions
 from kernelcast.problems import load_problem
+from tests.examples import EXAMPLES
 from tests.model_server import Reply, ScriptedServer
 from tests.recorded_edits import edits_of
 
@@ -154,3 +156,21 @@ def test_wrong_use_is_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "seed.cpp").write_text(SEED)
     with pytest.raises(SetupError, match="positive number"):
         functions["evaluate"](str(tmp_path / "seed.cpp"))
+
+
+@pytest.mark.slow
+def test_the_example_measures_programs_on_this_machine(tmp_path: Path) -> None:
+    folder = shutil.copytree(EXAMPLES / "evolve", tmp_path / "evolve")
+    replies = [Reply(f"```cpp\n{text}\n```") for text in (EDITS[0], "not a kernel")]
+    with ScriptedServer(*replies) as server:
+        command = [sys.executable, "with_openevolve.py", "--base-url", server.base_url]
+        command += ["--model", "recorded", "-n", "2"]
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert "3 of 3 different programs were measured" in run.stdout
+    gate = Gate(language="cpp", store=folder / "openevolve_run" / "gate.db")
+    first, second, failed = gate.outcomes
+    assert first.speedup
+    assert second.speedup
+    assert second.source.strip() == EDITS[0]
+    assert failed.failure is not None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +23,8 @@ from _evolve_pool import Answer
 from kernelcast import Gate, SetupError
 from kernelcast.integrations.shinka import gate_runner
 from kernelcast.problems import load_problem
+from tests.examples import EXAMPLES
+from tests.model_server import ScriptedServer
 from tests.recorded_edits import edits_of
 
 SEED = load_problem("softmax").seed_source.strip()
@@ -98,3 +103,17 @@ def test_a_runner_that_would_never_ask_is_refused(tmp_path: Path) -> None:
     runner = SimpleNamespace(embedding_client=None, results_dir=tmp_path)
     with pytest.raises(SetupError, match="embedding_model"):
         gate_runner(runner, language="cpp")
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_example_measures_programs_on_this_machine(tmp_path: Path) -> None:
+    folder = shutil.copytree(EXAMPLES / "evolve", tmp_path / "evolve")
+    with ScriptedServer(Answers(0, SEED, answers()[:4]).replier()) as server:
+        command = [sys.executable, "with_shinka.py", "--base-url", server.base_url, "-n", "2"]
+        command += ["--model", "recorded", "--embedding-model", "recorded"]
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert "different programs were measured" in run.stdout
+    gate = Gate(language="cpp", store=folder / "shinka_run" / "gate.db")
+    assert gate.outcomes[0].speedup
+    assert gate.best is not None
