@@ -70,11 +70,12 @@ class End:
     """The most candidates in a row that were not measured."""
 
 
-PROBLEMS = ("softmax", "layernorm", "matmul")
-"""The first is judged. `TextProcess` was chosen on the others; so was what a gate measures."""
+PROBLEMS = {"openevolve": ("softmax", "layernorm", "matmul"), "shinka": ("softmax",)}
+"""By system; a search of ShinkaEvolve takes four times as long. Softmax is judged: `TextProcess`
+was chosen on the others."""
 ORDERS = ("drawn", "like the parent")
 JUDGED = range(10, 20)
-"""Seeds that are judged; `Gate.least_chance` was chosen on the ten before."""
+"""Seeds that are judged; `Gate.least_chance` was chosen on 20 to 39."""
 _ANSWERS = 140  # of one search
 _DRAWN = 12  # of which the model answers the one that is most like the parent
 _PROGRAM = re.compile(r"// EVOLVE-BLOCK-START\n(.*?)\n// EVOLVE-BLOCK-END", re.DOTALL)

@@ -173,7 +173,7 @@ def tuning(spaces: Sequence[Space], seeds: int, jobs: int, work: Path | None) ->
 
 
 def writing(
-    problems: Sequence[str], seeds: Sequence[int], jobs: int, work: Path | None
+    problems: Mapping[str, Sequence[str]], seeds: Sequence[int], jobs: int, work: Path | None
 ) -> dict[str, Any]:
     """Searches of OpenEvolve and ShinkaEvolve by problem and order, with and without the gate.
 
@@ -183,10 +183,10 @@ def writing(
     if not all(pythons.values()):
         cannot_run("set KERNELCAST_SHINKA to a Python with shinka-evolve and kernelcast")
     done = {tuple(e["search"]): _by_evolve.End(**e["end"]) for e in _kept(work) if "search" in e}
-    arms = [*product(pythons, problems, _by_evolve.ORDERS)]
-    wanted = [
-        (*arm, seed, is_gated) for arm in arms for seed in seeds for is_gated in (True, False)
+    arms = [
+        (system, *arm) for system in pythons for arm in product(problems[system], _by_evolve.ORDERS)
     ]
+    wanted = [(*arm, seed, is_gated) for arm, seed, is_gated in product(arms, seeds, (True, False))]
 
     def search(key: tuple[str, str, str, int, bool]) -> None:
         done[key] = _searched(pythons[key[0]], key)
@@ -194,7 +194,9 @@ def writing(
 
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(search, [key for key in wanted if key not in done]))
-    result: dict[str, Any] = {system: {problem: {} for problem in problems} for system in pythons}
+    result: dict[str, Any] = {
+        system: {problem: {} for problem in problems[system]} for system in pythons
+    }
     for arm in arms:
         system, problem, order = arm
         pairs = [(done[*arm, seed, True], done[*arm, seed, False]) for seed in seeds]
@@ -248,8 +250,9 @@ def main() -> None:
         spaces = chosen_spaces(quick=options.quick)
         result |= tuning(spaces, seeds, options.jobs, options.work)
     if "writing" in parts:
-        problems = _by_evolve.PROBLEMS[: 1 if options.quick else None]
-        judged = _by_evolve.JUDGED[: 1 if options.quick else None]
+        first = 1 if options.quick else None
+        problems = {system: names[:first] for system, names in _by_evolve.PROBLEMS.items()}
+        judged = _by_evolve.JUDGED[:first]
         result |= writing(problems, judged, options.jobs, options.work)
     if "filtering" in parts:
         import _by_helion

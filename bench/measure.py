@@ -246,9 +246,10 @@ FIGURES = (
     *(
         Figure("integrations", path, at_least=at_least, at_most=at_most)
         for system in ("openevolve", "shinka")
+        for order in ("drawn", "like the parent")
         for path, at_least, at_most in (
-            (f"{system}/mean/saved", 0.3, None),
-            (f"{system}/mean/loss", None, 0.02),
+            (f"{system}/softmax/{order}/mean/saved", 0.3, None),
+            (f"{system}/softmax/{order}/mean/loss", None, 0.02),
         )
     ),
     Figure("integrations", "stalls", at_most=0),

@@ -401,14 +401,18 @@ def _integrations(result: Any) -> dict[str, Any]:
         "ahead of random in its worst space": "{worst}",
     }
     systems = [
-        {"name": name, "searches": len(system["gap"]), "longest": max(system["gap"])}
-        | system["mean"]
-        | {"most": max(system["loss"]), "least_saved": min(system["saved"])}
+        {"name": name, "problem": problem, "order": order}
+        | {"searches": len(arm["gap"]), "longest": max(arm["gap"])}
+        | arm["mean"]
+        | {"most": max(arm["loss"]), "least_saved": min(arm["saved"])}
         for key, name in (("openevolve", "OpenEvolve"), ("shinka", "ShinkaEvolve"))
-        for system in (result[key],)
+        for problem, orders in result[key].items()
+        for order, arm in orders.items()
     ]
     written = {
         "system": "{name}",
+        "problem": "{problem}",
+        "order of the answers": "{order}",
         "searches": "{searches}",
         "measurements saved": "{saved:.0%}",
         "in the search that saves least": "{least_saved:.0%}",

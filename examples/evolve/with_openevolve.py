@@ -20,7 +20,8 @@ HERE = Path(__file__).parent
 
 def main() -> None:
     """Search, and say what was saved."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--base-url", required=True, help="any OpenAI-compatible endpoint")
     parser.add_argument("--model", required=True)
     parser.add_argument("-n", type=int, default=100, help="how many programs the model writes")

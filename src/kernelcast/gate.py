@@ -97,7 +97,7 @@ class Gate:
         task: str = "kernel",
         policy: str | Policy = "conformal",
         miss: float = 0.05,
-        least_chance: float = 0.03,
+        least_chance: float = 0.02,
         forecaster: Forecaster | None = None,
         seed: int = 0,
     ) -> None:

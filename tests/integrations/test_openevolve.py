@@ -161,16 +161,13 @@ def test_wrong_use_is_refused_with_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_example_measures_programs_on_this_machine(tmp_path: Path) -> None:
     folder = shutil.copytree(EXAMPLES / "evolve", tmp_path / "evolve")
-    replies = [Reply(f"```cpp\n{text}\n```") for text in (EDITS[0], "not a kernel")]
-    with ScriptedServer(*replies) as server:
+    with ScriptedServer(Reply("```cpp\nnot a kernel\n```")) as server:
         command = [sys.executable, "with_openevolve.py", "--base-url", server.base_url]
-        command += ["--model", "recorded", "-n", "2"]
+        command += ["--model", "recorded", "-n", "1"]
         run = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]
-    assert "3 of 3 different programs were measured" in run.stdout
-    gate = Gate(language="cpp", store=folder / "openevolve_run" / "gate.db")
-    first, second, failed = gate.outcomes
+    assert "2 of 2 different programs were measured" in run.stdout
+    first, failed = Gate(language="cpp", store=folder / "openevolve_run" / "gate.db").outcomes
     assert first.speedup
-    assert second.speedup
-    assert second.source.strip() == EDITS[0]
     assert failed.failure is not None
+    assert failed.source.strip() == "not a kernel"
