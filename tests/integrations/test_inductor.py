@@ -21,10 +21,8 @@ pytestmark = pytest.mark.slow
 Timed = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def timed(tmp_path_factory: pytest.TempPathFactory) -> Timed:
+def compilations(folder: Path) -> Timed:
     """What each compilation timed: the parameters of candidates, and the name of ATen's."""
-    folder = tmp_path_factory.mktemp("inductor")
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
     environment["TORCHINDUCTOR_VEC_ISA_OK"] = "0"  # no compiler is started to find it out
     script = Path(__file__).with_name("inductor_run.py")
@@ -41,45 +39,39 @@ def fastest(candidates: list[Any]) -> Any:
     return min(runs, key=lambda at: abs(at["BLOCK_M"] - 64) / 64 + abs(at["num_warps"] - 4) / 4)
 
 
-def test_all_candidates_are_timed_if_there_are_no_more_than_are_wanted(timed: Timed) -> None:
+def test_inductor_times_what_a_tuner_chooses(tmp_path: Path) -> None:
+    """One test: the compilations take half a minute, and each worker would repeat them."""
+    timed = compilations(tmp_path)
+
+    # No more candidates than are wanted: all are timed.
     assert len(timed["all"]) == 21
     assert timed["all"].count("mm") == 1
 
+    # As many as are wanted are timed, and ATen's beside them.
+    for call in ("first", "second", "stored", "from the store"):
+        assert len(timed[call]) == 6 + 1, call
+        assert "mm" in timed[call], call
+        assert all(each in timed["all"] for each in timed[call]), call
 
-@pytest.mark.parametrize("call", ["first", "second", "stored", "from the store"])
-def test_as_many_as_are_wanted_are_timed_and_aten_beside_them(timed: Timed, call: str) -> None:
-    assert len(timed[call]) == 6 + 1
-    assert "mm" in timed[call]
-    assert all(each in timed["all"] for each in timed[call])
+    # The times of other sizes are known; nothing known would choose as before.
+    for before, call in (("first", "second"), ("stored", "from the store")):
+        assert timed[call] != timed[before]
+        assert fastest(timed[before]) in timed[call]
 
+    # What is tuned is not tuned again.
+    for before, call in (("first", "first again"), ("stored", "again")):
+        assert timed[call] == ["mm", fastest(timed[before])], call
 
-@pytest.mark.parametrize(("before", "call"), [("first", "second"), ("stored", "from the store")])
-def test_the_times_of_other_sizes_are_known(timed: Timed, before: str, call: str) -> None:
-    assert timed[call] != timed[before]  # which is what nothing known makes of the same candidates
-    assert fastest(timed[before]) in timed[call]
-
-
-@pytest.mark.parametrize(("before", "call"), [("first", "first again"), ("stored", "again")])
-def test_what_is_tuned_is_not_tuned_again(timed: Timed, before: str, call: str) -> None:
-    assert timed[call] == ["mm", fastest(timed[before])]
-
-
-def test_what_is_no_store_is_told_and_left_out(timed: Timed) -> None:
+    # What is no store is told and left out.
     assert timed["without the store"] == timed["first"]
     (warned,) = timed["warned"]
     assert "is tuned without the store: " in warned
     assert "none.db is not a kernelcast store" in warned
 
-
-def test_implementations_of_a_custom_operator_are_chosen_by_their_parameters(
-    timed: Timed,
-) -> None:
-    """They are timed for real, on this CPU."""
+    # Implementations of a custom operator are timed for real, on this CPU.
     names = timed["custom operator"]
     assert len(names) == 2 + 1
     assert "kernelcast_product_fallback" in names
     assert sum("_repeated_steps__" in name for name in names) == 2
 
-
-def test_no_candidate_is_wrong_use(timed: Timed) -> None:
     assert timed["refused"] == "candidates is 0: time at least 1"
