@@ -183,10 +183,11 @@ def writing(
     if not all(pythons.values()):
         cannot_run("set KERNELCAST_SHINKA to a Python with shinka-evolve and kernelcast")
     done = {tuple(e["search"]): _by_evolve.End(**e["end"]) for e in _kept(work) if "search" in e}
-    arms = [
-        (system, *arm) for system in pythons for arm in product(problems[system], _by_evolve.ORDERS)
+    wanted = [
+        (system, *rest)
+        for system, names in problems.items()
+        for rest in product(names, _by_evolve.ORDERS, seeds, (True, False))
     ]
-    wanted = [(*arm, seed, is_gated) for arm, seed, is_gated in product(arms, seeds, (True, False))]
 
     def search(key: tuple[str, str, str, int, bool]) -> None:
         done[key] = _searched(pythons[key[0]], key)
@@ -194,13 +195,18 @@ def writing(
 
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(search, [key for key in wanted if key not in done]))
-    result: dict[str, Any] = {
-        system: {problem: {} for problem in problems[system]} for system in pythons
-    }
-    for arm in arms:
-        system, problem, order = arm
+
+    def compared(*arm: str) -> dict[str, Any]:
         pairs = [(done[*arm, seed, True], done[*arm, seed, False]) for seed in seeds]
-        result[system][problem][order] = _by_evolve.summary(pairs)
+        return _by_evolve.summary(pairs)
+
+    result = {
+        system: {
+            problem: {order: compared(system, problem, order) for order in _by_evolve.ORDERS}
+            for problem in names
+        }
+        for system, names in problems.items()
+    }
     stalls = sum(done[key].longest_gap >= _LONGEST_GAP for key in wanted)
     return {**result, "stalls": stalls}
 

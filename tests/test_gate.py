@@ -275,8 +275,8 @@ def test_tasks_and_devices_of_a_store_do_not_mix(tmp_path: Path) -> None:
 _WORKER = """
 import sys
 from kernelcast import Gate
-from tests.test_gate import Stated, speedup_of, variant
-gate = Gate(language="cpp", device="cpu", store=sys.argv[1], forecaster=Stated({}))
+from tests.test_gate import variant, speedup_of
+gate = Gate(language="cpp", device="cpu", store=sys.argv[1])
 first = int(sys.argv[2])
 said = 0
 for number in range(first, first + 15):

@@ -101,9 +101,9 @@ def model_card(rows: Rows, judged: Mapping[str, Any], model: Path, seed: int) ->
         "# The source model that ships with kernelcast\n",
         "LightGBM trees over a kernel's canonical source, its difference from the anchor, and\n"
         "what a search has measured; and two regressions over their scores and a few signs,\n"
-        "which a run refits: P(failure), and slower, tie or faster than the anchor. Of the texts\n"
-        "that a run measures, it learns more by a Gaussian process, of which no part is in the\n"
-        "file.\n",
+        "which a run refits: P(failure), and slower, tie or faster than the anchor. A run also\n"
+        "learns from the texts that it measures, by a Gaussian process. The file holds no part\n"
+        "of that process.\n",
         f"Made by `python tools/ship_model.py` (seed {seed}) with Python "
         f"{platform.python_version()}, {versions}. "
         f"File: {model.name}, {model.stat().st_size:,} bytes, JSON, no pickle.\n",
