@@ -1,4 +1,4 @@
-"""Searches a faster C++ softmax with ShinkaEvolve, which measures what a gate lets pass.
+r"""Searches a faster C++ softmax with ShinkaEvolve, which measures what a gate lets pass.
 
 python with_shinka.py --base-url http://127.0.0.1:8000/v1 --model NAME \
     --embedding-model NAME -n 100
@@ -36,6 +36,8 @@ def main() -> None:
             embedding_model=f"local/{options.embedding_model}@{options.base_url}",
             init_program_path=str(HERE / "initial.cpp"),
             results_dir=str(options.out),
+            patch_types=["full"],
+            patch_type_probs=[1.0],
             max_novelty_attempts=1,
         ),
         LocalJobConfig(eval_program_path=str(HERE / "evaluator.py")),
